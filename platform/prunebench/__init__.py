@@ -1,0 +1,1 @@
+"""Compare and search training-free structured pruning of language models."""

@@ -1,0 +1,1 @@
+"""The validated form of one experiment file; imports no torch."""

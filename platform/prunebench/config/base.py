@@ -1,0 +1,49 @@
+"""Strict pydantic base: unknown keys are errors that name the nearest valid key."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from prunebench.errors import InputError
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A half sentence naming the valid word nearest to `word`, or all of them."""
+    known = sorted(valid)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"valid are: {', '.join(known)}"
+
+
+class Strict(BaseModel):
+    """Base of everything read from a file: frozen, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def known_keys(cls, data: Any) -> Any:  # noqa: ANN401 (pydantic hands over whatever the file holds)
+        """Name the nearest valid key of each unknown one."""
+        if isinstance(data, dict):
+            unknown = [key for key in data if key not in cls.model_fields]
+            if unknown:
+                hints = "; ".join(
+                    f"unknown key '{key}': {nearest(str(key), cls.model_fields)}" for key in unknown
+                )
+                raise ValueError(hints)
+        return data
+
+
+def explain(error: ValidationError, where: str) -> InputError:
+    """One line per wrong setting: where it stands, what is wrong, what was given."""
+    lines = []
+    for fault in error.errors():
+        place = ".".join(str(part) for part in fault["loc"]) or "(top level)"
+        message = fault["msg"].removeprefix("Value error, ")
+        given = fault["input"]
+        shown = (
+            "" if isinstance(given, dict | list) or fault["type"] == "value_error" else f" (given: {given!r})"
+        )
+        lines.append(f"{where}: {place}: {message}{shown}")
+    return InputError("\n".join(lines))

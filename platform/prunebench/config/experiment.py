@@ -1,0 +1,196 @@
+"""One experiment file: models, calibrations, probe corpora, methods, budgets, tasks, executor, store."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from prunebench.config.base import Strict, explain
+from prunebench.config.params import parse_params
+from prunebench.errors import InputError
+from prunebench.methods import method_named
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class ModelEntry(Strict):
+    """A model to prune."""
+
+    path: str
+    """A folder with safetensors and a config, a hub id, or builtin:smollm2-135m."""
+    name: str = ""
+    """What tables call it; the last part of the path by default."""
+    dtype: Dtype
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    @property
+    def title(self) -> str:
+        """The name that tables show."""
+        return self.name or self.path.rstrip("/").rsplit("/", 1)[-1].removeprefix("builtin:")
+
+
+class MethodEntry(Strict):
+    """A method with its parameters and what it is measured on."""
+
+    method: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    calibration: str = "default"
+    """Name of an entry of `calibrations`."""
+    probe: str = "default"
+    """Name of an entry of `probes`; read only if the method asks a probe."""
+    budgets: tuple[int | str, ...] | None = None
+    """Own budgets in place of the experiment's."""
+
+    @field_validator("method")
+    @classmethod
+    def is_known(cls, name: str) -> str:
+        """Refuse unknown methods."""
+        return method_named(name).name
+
+    @model_validator(mode="after")
+    def has_valid_params(self) -> "MethodEntry":
+        """Refuse unknown or wrong parameters."""
+        parse_params(method_named(self.method), self.params)
+        return self
+
+
+class PerplexityTask(Strict):
+    """Perplexity over windows of a text; the whole recipe is in the key."""
+
+    kind: Literal["perplexity"]
+    text: str
+    """A corpus SPEC; its options give the windows (length, samples, bos, join)."""
+    stride: int | None = Field(None, ge=1)
+    """Tokens from one window to the next; the length by default."""
+    role: Literal["test", "selection"] = "test"
+
+
+class ChoiceTask(Strict):
+    """Pick the true continuation of a passage among four."""
+
+    kind: Literal["choice"]
+    text: str
+    """A corpus SPEC."""
+    items: int = Field(32, ge=1)
+    role: Literal["test", "selection"] = "test"
+
+
+Task = Annotated[PerplexityTask | ChoiceTask, Field(discriminator="kind")]
+
+
+class ExecutorEntry(Strict):
+    """Where the work runs."""
+
+    kind: Literal["local", "ray"] = "local"
+    workers: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1)
+    """CPU threads a worker; another number may change the last bits of a result."""
+    gpus_per_worker: float = Field(0, ge=0)
+    address: str | None = None
+    """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
+
+
+class Experiment(Strict):
+    """The whole file. Relative paths start from the file's own folder."""
+
+    models: tuple[ModelEntry, ...] = Field(min_length=1)
+    methods: tuple[MethodEntry, ...] = Field(min_length=1)
+    budgets: tuple[int | str, ...] = Field(min_length=1)
+    """Layer-equivalents: integers, or ratio:0.25."""
+    tasks: dict[str, Task] = Field(min_length=1)
+    calibrations: dict[str, str] = Field(default_factory=dict)
+    """Name -> SPEC."""
+    probes: dict[str, str] = Field(default_factory=dict)
+    """Name -> SPEC."""
+    mirror: Path | None = None
+    """A folder that serves hub datasets."""
+    allow_overlap: bool = False
+    """Print the overlap of calibration text and test documents on the rows instead of refusing it."""
+    executor: ExecutorEntry = ExecutorEntry()
+    store: Path
+    base: Path = Path()
+    """The folder that relative paths start from; set when the file is loaded."""
+
+    @model_validator(mode="after")
+    def names_exist(self) -> "Experiment":
+        """Refuse methods that name a calibration or probe corpus that is not defined, and doubled models."""
+        titles = [model.title for model in self.models]
+        if len(set(titles)) < len(titles):
+            raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
+        for entry in self.methods:
+            method = method_named(entry.method)
+            needs = method.needs(parse_params(method, entry.params))
+            for need, kind, name, defined in (
+                ("calibration", "calibrations", entry.calibration, self.calibrations),
+                ("probe", "probes", entry.probe, self.probes),
+            ):
+                if need in needs and name not in defined:
+                    known = ", ".join(sorted(defined)) or "none is defined"
+                    raise ValueError(f"{entry.method} needs an entry '{name}' in {kind} (there: {known})")
+        return self
+
+    def resolve(self, path: Path) -> Path:
+        """A path of the file, seen from the file's folder."""
+        return (self.base / path.expanduser()).resolve()
+
+    def resolve_text(self, path: str) -> Path:
+        """The same for a path that may also be a hub id."""
+        return self.resolve(Path(path))
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read and check an experiment file.
+
+    Args:
+        path: a YAML file.
+        overrides: words `a.b=c` that replace single settings; numbers index lists.
+
+    Raises:
+        InputError: unreadable, unknown keys (the nearest is named), wrong types or values.
+    """
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the config {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise InputError(
+            f"{path} has no settings: it has to be a mapping of models, methods, budgets, tasks and store"
+        )
+    for word in overrides:
+        _override(data, word)
+    try:
+        return Experiment.model_validate({**data, "base": path.resolve().parent})
+    except ValidationError as error:
+        raise explain(error, str(path)) from error
+
+
+def _override(data: dict[str, Any], word: str) -> None:
+    name, separator, value = word.partition("=")
+    if not separator:
+        raise InputError(f"--set {word}: write a.b=value")
+    *parents, last = name.split(".")
+    at: Any = data
+    for part in parents:
+        at = at[_index(at, part, word)] if isinstance(at, list) else _child(at, part, word)
+    parsed = yaml.safe_load(value)
+    if isinstance(at, list):
+        at[_index(at, last, word)] = parsed
+    else:
+        at[last] = parsed
+
+
+def _child(at: Any, part: str, word: str) -> Any:  # noqa: ANN401 (the file's own nesting)
+    if not isinstance(at, Mapping):
+        raise InputError(f"--set {word}: '{part}' lies inside a plain value")
+    return at.setdefault(part, {}) if isinstance(at, dict) else at[part]
+
+
+def _index(at: list[Any], part: str, word: str) -> int:
+    if not part.isdigit() or int(part) >= len(at):
+        raise InputError(f"--set {word}: '{part}' is not one of the {len(at)} entries 0 to {len(at) - 1}")
+    return int(part)

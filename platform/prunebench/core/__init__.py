@@ -1,0 +1,1 @@
+"""Values and arithmetic that everything else speaks in: standard library and numpy only."""

@@ -1,0 +1,122 @@
+"""Leases: who has which work item, and what happens when a worker is lost.
+
+Delivery is at least once. One mechanism retries, this one: a lost worker gives its lease back without
+counting against the work, except for a unit that was in flight at three worker deaths.
+"""
+
+import collections
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from prunebench.core.unit import (
+    EvaluateItem,
+    Failed,
+    Message,
+    PlanItem,
+    ProbeAnswered,
+    UnitDone,
+    WorkItem,
+)
+
+MAX_DEATHS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message of a work item, and where it came from."""
+
+    message: Message
+    worker: str
+    host: str
+    attempt: int
+    """1 for the first time that the item was handed out."""
+
+
+class ItemRunner(Protocol):
+    """What a worker is to an executor."""
+
+    def run(self, item: WorkItem) -> Iterator[Message]:
+        """Stream the item's messages; exceptions of evaluation code arrive as `Failed`."""
+        ...
+
+
+@dataclass(slots=True)
+class Lease:
+    """An item in a worker's hands: what remains of it shrinks as results arrive."""
+
+    item: WorkItem
+    attempt: int
+
+    @property
+    def remaining(self) -> tuple[str, ...]:
+        """Ids of what remains: unit ids of an evaluation, the key of any other item."""
+        if isinstance(self.item, EvaluateItem):
+            return tuple(self.item.unit.for_plan(plan.plan_id).unit_id for plan in self.item.plans)
+        return (self.item.key,)
+
+    def delivered(self, message: Message) -> None:
+        """Take what `message` settles off the item, so that a lost worker repeats nothing."""
+        if isinstance(self.item, EvaluateItem) and isinstance(message, UnitDone | Failed):
+            settled = {message.unit.unit_id} if isinstance(message, UnitDone) else set(message.keys)
+            left = [p for p in self.item.plans if self.item.unit.for_plan(p.plan_id).unit_id not in settled]
+            self.item = replace(self.item, plans=tuple(left))
+        elif isinstance(self.item, PlanItem) and isinstance(message, ProbeAnswered):
+            self.item = replace(
+                self.item, remembered={**self.item.remembered, message.call_id: message.value}
+            )
+
+    def split(self) -> list["Lease"]:
+        """One lease for each remaining plan, so that a unit that kills its worker is found."""
+        if not isinstance(self.item, EvaluateItem):
+            return [self]
+        return [Lease(replace(self.item, plans=(plan,)), self.attempt) for plan in self.item.plans]
+
+
+class Leases:
+    """The queue of work items and the count of worker deaths by unit."""
+
+    def __init__(self, items: Sequence[WorkItem]) -> None:
+        self._waiting = collections.deque(Lease(item, 0) for item in items)
+        self._deaths: collections.Counter[str] = collections.Counter()
+        self._out = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything is waiting or in a worker's hands."""
+        return bool(self._waiting) or self._out > 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of leases that no worker has."""
+        return len(self._waiting)
+
+    def take(self) -> Lease | None:
+        """The next lease, or None when none is waiting."""
+        if not self._waiting:
+            return None
+        lease = self._waiting.popleft()
+        lease.attempt += 1
+        self._out += 1
+        return lease
+
+    def finished(self, lease: Lease) -> None:
+        """The worker came to the item's end."""
+        del lease
+        self._out -= 1
+
+    def lost(self, lease: Lease) -> Failed | None:
+        """The worker died: put back what remains; give up the units that saw their third death."""
+        self._out -= 1
+        self._deaths.update(lease.remaining)
+        dead = tuple(key for key in lease.remaining if self._deaths[key] >= MAX_DEATHS)
+        failed = None
+        if dead:
+            failed = Failed(keys=dead, error=f"in flight at {MAX_DEATHS} worker deaths", traceback="")
+            lease.delivered(failed)
+            if not isinstance(lease.item, EvaluateItem):
+                return failed
+        if not isinstance(lease.item, EvaluateItem) or lease.item.plans:
+            again = max(self._deaths[key] for key in lease.remaining) > 1
+            self._waiting.extendleft(lease.split() if again else [lease])
+        return failed

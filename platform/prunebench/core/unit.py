@@ -1,0 +1,196 @@
+"""Units (what is recorded), work items (what the executor moves) and the messages that come back.
+
+A unit is one plan on one fixed document range of one task. Its id is the sha256 of its canonical JSON, so it
+is idempotent and shared between runs, methods and executors.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from prunebench.core.fingerprint import sha256_json
+from prunebench.core.plan import PruningPlan
+
+KEY_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """The key of one recorded evaluation: everything that may change its numbers, and nothing else."""
+
+    weights_id: str
+    tokenizer_hash: str
+    plan_id: str
+    task: str
+    task_version: str
+    recipe: str
+    """Canonical JSON of the task's settings."""
+    document_hash: str
+    """sha256 over the hashes of the documents in the range."""
+    start: int
+    stop: int
+    dtype: str
+    attention: str
+    scorer_version: str
+    backend: str = "hf"
+    execution: str = "padded"
+    seed: int = 0
+    generation: str = ""
+    """Canonical JSON of the sampling parameters; empty where nothing is generated."""
+    template_hash: str = ""
+    backend_version: str = ""
+    """vLLM's version for generations, else empty."""
+    key_version: int = KEY_VERSION
+
+    def to_json(self) -> dict[str, str | int]:
+        """The key as flat JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @functools.cached_property
+    def unit_id(self) -> str:
+        """64 hex digits of the sha256 of the canonical JSON."""
+        return sha256_json(self.to_json())
+
+    def for_plan(self, plan_id: str) -> "Unit":
+        """The same range under another plan."""
+        return replace(self, plan_id=plan_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One metric of one document; the aggregate is a function of Σ value and Σ weight, named by the metric."""
+
+    doc_id: int
+    doc_hash: str
+    metric: str
+    value: float
+    weight: float = 1.0
+    """Tokens, bytes or 1."""
+    detail: str = "{}"
+    """Canonical JSON of what led to the value, for people who look at one document."""
+    status: str = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document of a task: its place, the hash of its text, and what its evaluator reads (token ids)."""
+
+    doc_id: int
+    doc_hash: str
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateItem:
+    """One document range of one task under several plans."""
+
+    model: str
+    kind: str
+    """Name of the evaluator."""
+    unit: Unit
+    """The key of the range; `unit.for_plan` gives each plan's."""
+    documents: tuple[Document, ...]
+    plans: tuple[PruningPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateItem:
+    """One shard of one calibration; `key` names its result in the store."""
+
+    key: str
+    model: str
+    source: str
+    """What the sums are of: weights, dtype, attention and token ids of the whole calibration."""
+    rows: tuple[npt.NDArray[np.int64], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsItem:
+    """Streamed weight statistics of one checkpoint, with or without the similarities between layers."""
+
+    key: str
+    model: str
+    cka: bool
+    memory: int | None = None
+    """Bytes that the similarities may take; None for no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanItem:
+    """One method that has to ask a probe, with what the probe already answered."""
+
+    key: str
+    model: str
+    method: str
+    params: Any
+    """The method's own frozen dataclass."""
+    budget: int
+    calibration: bytes | None
+    """Serialised `CalibrationStats` where the method needs them."""
+    weights: bytes | None
+    """Serialised `WeightStats` where the method needs them."""
+    corpus_id: str
+    rows: tuple[npt.NDArray[np.int64], ...]
+    """The probe corpus."""
+    remembered: Mapping[str, float] = field(default_factory=dict)
+    """Probe call id -> answer."""
+
+
+WorkItem: TypeAlias = EvaluateItem | CalibrateItem | WeightsItem | PlanItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitDone:
+    """The samples of one unit."""
+
+    unit: Unit
+    samples: tuple[Sample, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsDone:
+    """Serialised statistics of a calibration shard or a checkpoint."""
+
+    key: str
+    data: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswered:
+    """One answer of a probe, remembered under its call id."""
+
+    call_id: str
+    call: str
+    """Canonical JSON of the call: weights, corpus, question, plan."""
+    value: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDone:
+    """A probe method's plan, or why there is none."""
+
+    key: str
+    plan: str | None
+    chosen: str
+    warnings: tuple[str, ...]
+    seconds: float
+    unreachable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """An exception in evaluation code: `keys` are the unit ids (or the item's key) that got no result."""
+
+    keys: tuple[str, ...]
+    error: str
+    traceback: str
+
+
+Message: TypeAlias = UnitDone | StatsDone | ProbeAnswered | PlanDone | Failed

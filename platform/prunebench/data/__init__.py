@@ -1,0 +1,1 @@
+"""Text and documents: calibration corpora, probe corpora, built-in tasks, and the guard against overlap."""

@@ -1,0 +1,154 @@
+"""The documents behind a SPEC, one at a time: text files, JSON lines, Parquet mirrors, the hub, built-in text."""
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prunebench.data.pydoc import pydoc_texts
+from prunebench.data.spec import CorpusSpec, nearest
+from prunebench.errors import InputError, ResourceError
+
+
+def read_documents(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
+    """The documents of a `text`, `jsonl`, `mirror`, `hub` or `builtin` SPEC, in their order.
+
+    Raises:
+        InputError: a file, column or split that is missing or broken.
+        ResourceError: a hub dataset that cannot be fetched here.
+    """
+    match spec.kind:
+        case "text":
+            yield read_text(spec, Path(spec.source))
+        case "jsonl":
+            yield from _json_column(spec)
+        case "mirror":
+            yield from _mirror_column(spec, mirror)
+        case "hub":
+            yield from _hub_column(spec)
+        case "builtin":
+            yield from _builtin(spec)
+        case _:
+            raise InputError(f"SPEC '{spec.text}': {spec.kind} holds no documents of text")
+
+
+def read_text(spec: CorpusSpec, path: Path) -> str:
+    """A UTF-8 file whole; a byte order mark is dropped."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError(f"SPEC '{spec.text}': there is no file {path}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"SPEC '{spec.text}': {path} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise InputError(f"SPEC '{spec.text}': {path} cannot be read: {error.strerror}") from error
+
+
+def read_json_lines(spec: CorpusSpec) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON lines file with their line numbers, from 1; empty lines are skipped."""
+    # str.splitlines would also break at U+2028, which JSON strings may hold unescaped
+    for number, line in enumerate(read_text(spec, Path(spec.source)).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"SPEC '{spec.text}': line {number} is not JSON: {error.msg}") from error
+        if not isinstance(value, dict):
+            raise InputError(f"SPEC '{spec.text}': line {number} is not a JSON object")
+        yield number, value
+
+
+def _json_column(spec: CorpusSpec) -> Iterator[str]:
+    for number, row in read_json_lines(spec):
+        if spec.column not in row:
+            raise InputError(
+                f"SPEC '{spec.text}': line {number} has no column '{spec.column}': {nearest(spec.column, row)}"
+            )
+        yield as_text(spec, row[spec.column], spec.column, f"line {number}")
+
+
+def as_text(spec: CorpusSpec, value: object, column: str, where: str) -> str:
+    """`value` if it is text that UTF-8 can write."""
+    if not isinstance(value, str):
+        kind = "null" if value is None else type(value).__name__
+        raise InputError(f"SPEC '{spec.text}': column '{column}' of {where} is {kind}, not text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"SPEC '{spec.text}': column '{column}' of {where} holds half a surrogate pair") from error
+    return value
+
+
+def _mirror_column(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
+    if mirror is None:
+        raise InputError(f"SPEC '{spec.text}' needs a mirror folder, and none is set")
+    row = 0
+    for path in _shards(spec, mirror):
+        try:
+            file = pq.ParquetFile(path)
+            if spec.column not in file.schema_arrow.names:
+                columns = nearest(spec.column, file.schema_arrow.names)
+                raise InputError(f"SPEC '{spec.text}': {path} has no column '{spec.column}': {columns}")
+            for batch in file.iter_batches(batch_size=1024, columns=[spec.column]):
+                for value in batch.column(0).to_pylist():
+                    yield as_text(spec, value, spec.column, f"row {row}")
+                    row += 1
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"SPEC '{spec.text}': {path} is no readable Parquet file: {error}") from error
+
+
+def _shards(spec: CorpusSpec, mirror: Path) -> list[Path]:
+    """ORG/NAME/CONFIG/SPLIT-00000-of-0000N.parquet below the mirror, all N of them."""
+    dataset = mirror.joinpath(*spec.source.split("/"))
+    folder = dataset if spec.source.count("/") == 2 else _default_config(spec, dataset)
+    wanted = f"{folder}/{spec.split}-*.parquet"
+    present = sorted(folder.glob("*.parquet"))
+    shards = {path: re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.parquet", path.name) for path in present}
+    ours = {path: int(name[2]) for path, name in shards.items() if name and name[1] == spec.split}
+    if not ours:
+        splits = sorted({name[1] for name in shards.values() if name}) or ["none"]
+        raise InputError(f"SPEC '{spec.text}': the mirror has no {wanted}; splits there: {', '.join(splits)}")
+    count = max(ours.values())
+    if len(ours) != count:
+        raise InputError(f"SPEC '{spec.text}': the mirror has {len(ours)} of the {count} files {wanted}")
+    return list(ours)
+
+
+def _default_config(spec: CorpusSpec, dataset: Path) -> Path:
+    configs = sorted(path.name for path in dataset.iterdir() if path.is_dir()) if dataset.is_dir() else []
+    if "default" in configs or not configs:
+        return dataset / "default"
+    if len(configs) == 1:
+        return dataset / configs[0]
+    raise InputError(f"SPEC '{spec.text}' names no CONFIG, and {dataset} has {', '.join(configs)}")
+
+
+def _hub_column(spec: CorpusSpec) -> Iterator[str]:
+    instead = f"or copy the dataset to a mirror folder and write mirror:{spec.text.removeprefix('hub:')}"
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as error:
+        raise ResourceError(f"SPEC '{spec.text}' needs the datasets package: pip install datasets, {instead}") from error
+    organisation, name, *config = spec.source.split("/")
+    try:
+        rows = datasets.load_dataset(f"{organisation}/{name}", *config, split=spec.split)
+    except OSError as error:
+        raise ResourceError(f"SPEC '{spec.text}' cannot be fetched ({error}): go online, {instead}") from error
+    except ValueError as error:
+        raise InputError(f"SPEC '{spec.text}': {error}") from error
+    if spec.column not in rows.column_names:
+        raise InputError(f"SPEC '{spec.text}' has no column '{spec.column}': {nearest(spec.column, rows.column_names)}")
+    for number, value in enumerate(rows[spec.column]):
+        yield as_text(spec, value, spec.column, f"row {number}")
+
+
+def _builtin(spec: CorpusSpec) -> Iterator[str]:
+    if spec.source != "pydoc":
+        raise InputError(f"SPEC '{spec.text}': there is no built-in text '{spec.source}'; there is builtin:pydoc")
+    yield from pydoc_texts(spec.split)

@@ -1,0 +1,144 @@
+"""Tasks as fixed lists of documents: windows of text for perplexity, items of the multiple-choice task.
+
+A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version holds
+the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from prunebench.core.fingerprint import Json, canonical_json, sha256_arrays, sha256_json
+from prunebench.data.codec import Ids, TextCodec
+from prunebench.data.corpus import DEFAULT_LENGTH, load_corpus
+from prunebench.data.spec import CorpusSpec
+from prunebench.errors import InputError
+
+Role: TypeAlias = Literal["selection", "test"]
+TaskKind: TypeAlias = Literal["perplexity", "choice"]
+_PERPLEXITY_VERSION = 1
+_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16}
+"""Documents a unit. Part of the tasks' versions: a change here needs a new number there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Token ids of which those from `scored_from` (at least 1) on are predicted from all before them."""
+
+    ids: Ids
+    scored_from: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """One multiple-choice item: the continuation `gold` is the true one."""
+
+    context: Ids
+    continuations: tuple[Ids, ...]
+    num_bytes: tuple[int, ...]
+    """UTF-8 bytes of each continuation, the unit of length normalisation."""
+    gold: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Document:
+    """One document of a task: `doc_id` is its position, `doc_hash` 64 hex digits of what is asked."""
+
+    doc_id: int
+    doc_hash: str
+    payload: Window | Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskData:
+    """A task, tokenized for one model."""
+
+    name: str
+    version: str
+    role: Role
+    kind: TaskKind
+    recipe: Mapping[str, Json]
+    documents: tuple[Document, ...] = field(repr=False)
+    texts: tuple[str, ...] = field(repr=False)
+    """The documents of text behind the task; `leaks` compares them with what plans are chosen with."""
+
+    @property
+    def recipe_json(self) -> str:
+        """The recipe as canonical JSON, for the key of a unit."""
+        return canonical_json(self.recipe)
+
+
+def ranges(task: TaskData) -> tuple[tuple[int, int], ...]:
+    """The (start, stop) of each unit's documents: consecutive, of a size fixed by the task's version."""
+    count, size = len(task.documents), _RANGE[task.kind]
+    return tuple((start, min(start + size, count)) for start in range(0, count, size))
+
+
+def range_hash(task: TaskData, start: int, stop: int) -> str:
+    """64 hex digits over the hashes of the documents of a range, for the key of a unit."""
+    return sha256_json([document.doc_hash for document in task.documents[start:stop]])
+
+
+def version_of(number: int, texts: tuple[str, ...]) -> str:
+    """`1-0123abcd`: the number of the code and the beginning of the hash of the text."""
+    return f"{number}-{sha256_json(list(texts))[:8]}"
+
+
+def perplexity_task(
+    spec: CorpusSpec,
+    codec: TextCodec,
+    *,
+    name: str,
+    role: Role = "test",
+    stride: int | None = None,
+    mirror: Path | None = None,
+) -> TaskData:
+    """Windows of a text. The SPEC's options give joiner, length, number of windows (unset: all) and BOS.
+
+    Args:
+        spec: the text. An incomplete window at its end is left out.
+        codec: the model's tokenizer.
+        name: the task's name in the store.
+        role: `test`, or `selection` where a search may look.
+        stride: tokens between the starts of windows. Unset: windows do not overlap, and the first token of each
+            (BOS, if there is one) is not scored. Set: a window scores only what no earlier window did.
+        mirror: folder that `mirror:` SPECs read.
+
+    Raises:
+        InputError: as `load_corpus`, and a stride where rows are not cut from one text.
+    """
+    if stride is not None and (spec.join is None or spec.kind == "traces" or spec.sample == "random"):
+        raise InputError(f"task {name}: a stride needs consecutive windows of one text, which '{spec.text}' has not")
+    corpus = load_corpus(spec, codec, mirror=mirror, stride=stride, limit=None)
+    if short := [row for row in corpus.rows if row.size < 2]:
+        raise InputError(f"task {name}: '{spec.text}' has a row of {short[0].size} token, which predicts nothing")
+    prefix = int(spec.bos)
+    documents = []
+    for number, row in enumerate(corpus.rows):
+        seen = 0 if stride is None or number == 0 else row.size - prefix - stride
+        payload = Window(ids=row, scored_from=max(1, prefix + seen))
+        documents.append(Document(doc_id=number, doc_hash=_window_hash(payload), payload=payload))
+    given = spec.kind in ("tokens", "traces")
+    recipe: dict[str, Json] = {
+        "join": None if given else spec.join,
+        "length": spec.length or (None if given else DEFAULT_LENGTH),
+        "stride": stride,
+        "bos": spec.bos,
+        "windows": len(documents),
+        "sample": spec.sample,
+        "seed": spec.seed if spec.sample == "random" else 0,
+    }
+    return TaskData(
+        name=name,
+        version=version_of(_PERPLEXITY_VERSION, corpus.texts),
+        role=role,
+        kind="perplexity",
+        recipe=recipe,
+        documents=tuple(documents),
+        texts=corpus.texts,
+    )
+
+
+def _window_hash(window: Window) -> str:
+    return sha256_json([sha256_arrays(window.ids), window.scored_from])

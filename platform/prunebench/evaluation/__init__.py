@@ -1,0 +1,1 @@
+"""From a work item to samples: one worker serves every executor."""

@@ -1,0 +1,30 @@
+"""What an evaluator is, and the menu of them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Protocol
+
+from prunebench.core.plan import PruningPlan
+from prunebench.core.unit import Document, Sample
+from prunebench.errors import NonFiniteError
+from prunebench.evaluation.choice import Choice
+from prunebench.evaluation.perplexity import Perplexity
+from prunebench.models.load import DenseModel
+
+
+class Evaluator(Protocol):
+    """Turns the documents of one range into samples, under each of many plans of one model."""
+
+    scorer_version: ClassVar[str]
+    """Part of every unit's key: raised whenever a value could change."""
+
+    def evaluate(
+        self, dense: DenseModel, plans: Iterable[PruningPlan], documents: Sequence[Document]
+    ) -> Iterator[tuple[PruningPlan, tuple[Sample, ...] | NonFiniteError]]:
+        """Yield each distinct plan, as it is finished, with its samples or with why it has none.
+
+        What a plan gets depends on the documents of the range, and never on the other plans.
+        """
+        ...
+
+
+EVALUATORS: Final[Mapping[str, Evaluator]] = {"perplexity": Perplexity(), "choice": Choice()}

@@ -1,0 +1,1 @@
+"""Checkpoints, dense models, reversible views of pruned ones, calibration and export."""

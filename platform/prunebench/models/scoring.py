@@ -1,0 +1,128 @@
+"""Log-probabilities of given tokens under many plans of one model.
+
+Bits: rows of equal length share a batch, in the order given and without padding, so batches are a pure function of
+the rows. The head sees only the states that predict a scored token.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from prunebench.core.plan import PruningPlan
+from prunebench.errors import InputError
+from prunebench.models.load import DenseModel
+from prunebench.models.trie import Runner, States, walk
+
+TOKENS_PER_BATCH = 4096
+HEAD_CHUNK = 256
+FEWEST_HEAD_ROWS = 32
+"""Products of fewer rows take other kernels on some processors, with other bits."""
+
+LogProbs: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Token ids of shape (tokens,); those before `scored_from` are context only."""
+
+    ids: npt.NDArray[np.integer]
+    scored_from: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a row without a scored token, or one whose first token, which nothing predicts, is scored."""
+        if not 1 <= self.scored_from < len(self.ids):
+            raise InputError(
+                f"a row of {len(self.ids)} tokens cannot be scored from token {self.scored_from}: "
+                "at least one token of context and one scored token are needed"
+            )
+
+
+def batches_of(lengths: Sequence[int], tokens: int = TOKENS_PER_BATCH) -> tuple[tuple[int, ...], ...]:
+    """Group the indices of rows of equal length into batches of at most `tokens` tokens (at least one row)."""
+    groups: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        groups.setdefault(length, []).append(index)
+    return tuple(
+        tuple(group[start : start + step])
+        for length, group in groups.items()
+        for step in [max(1, tokens // length)]
+        for start in range(0, len(group), step)
+    )
+
+
+def stack(rows: Sequence[npt.NDArray[np.integer]], batches: Iterable[Sequence[int]]) -> list[Tensor]:
+    """The token ids of each batch of rows, int64 of shape (rows, tokens)."""
+    return [torch.from_numpy(np.stack([rows[i] for i in batch]).astype(np.int64)) for batch in batches]
+
+
+class Scorer:
+    """Scores one set of rows under any plan."""
+
+    def __init__(self, dense: DenseModel, rows: Sequence[Row]) -> None:
+        """Batch and embed the rows.
+
+        Raises:
+            InputError: a token id outside the model's vocabulary.
+        """
+        self.rows = tuple(rows)
+        self._dense = dense
+        self._batches = batches_of([len(row.ids) for row in rows])
+        vocab = dense.model.model.embed_tokens.num_embeddings
+        for row in rows:
+            if row.ids.min() < 0 or row.ids.max() >= vocab:
+                outside = row.ids.max() if row.ids.max() >= vocab else row.ids.min()
+                raise InputError(f"token id {outside} lies outside the model's vocabulary of {vocab}")
+        self.runner = Runner(dense, stack([row.ids for row in rows], self._batches))
+
+    def logprobs(self, normed: States) -> tuple[LogProbs, ...]:
+        """Log-probabilities of each row's scored tokens, NaN where the logits are not finite."""
+        found: dict[int, LogProbs] = {}
+        for batch, hidden in zip(self._batches, normed, strict=True):
+            rows = [self.rows[i] for i in batch]
+            before = torch.cat([hidden[i, row.scored_from - 1 : -1] for i, row in enumerate(rows)])
+            targets = np.concatenate([row.ids[row.scored_from :] for row in rows]).astype(np.int64)
+            values = head_logprobs(self._dense, before, torch.from_numpy(targets).to(before.device))
+            ends = np.cumsum([len(row.ids) - row.scored_from for row in rows])
+            found |= dict(zip(batch, np.split(values, ends[:-1]), strict=True))
+        return tuple(found[i] for i in range(len(self.rows)))
+
+
+@torch.no_grad()
+def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProbs:
+    """Log-probabilities of `targets` (n,) after the normed states (n, hidden), in float32 arithmetic.
+
+    NaN where a logit is not finite.
+    """
+    parts = []
+    for start in range(0, len(normed), HEAD_CHUNK):
+        states = normed[start : start + HEAD_CHUNK]
+        rows = len(states)
+        if rows < FEWEST_HEAD_ROWS:
+            states = torch.cat([states, states[-1:].expand(FEWEST_HEAD_ROWS - rows, -1)])
+        logits = dense.model.lm_head(states)[:rows]
+        # Gemma-2 bends its logits, in this order of operations; its configuration alone has the setting.
+        if (cap := getattr(dense.model.config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        picked = logits.float().log_softmax(-1).gather(-1, targets[start : start + HEAD_CHUNK, None])[:, 0]
+        parts.append(torch.where(logits.isfinite().all(-1), picked, torch.nan).cpu())
+    return torch.cat(parts).double().numpy()
+
+
+def token_logprobs(
+    dense: DenseModel, plans: Iterable[PruningPlan], rows: Sequence[Row]
+) -> Iterator[tuple[PruningPlan, tuple[LogProbs, ...]]]:
+    """Yield each distinct plan with the log-probabilities of every row's scored tokens, in nats.
+
+    Values are NaN where the logits are not finite. What a plan gets does not depend on the other plans.
+
+    Raises:
+        InputError: a token id outside the model's vocabulary.
+    """
+    scorer = Scorer(dense, rows)
+    for plan, normed in walk(scorer.runner, plans):
+        yield plan, scorer.logprobs(normed)

@@ -1,0 +1,53 @@
+"""Text to token ids without torch: the driver counts documents and windows, and never loads a model."""
+
+import functools
+import json
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from prunebench.errors import InputError
+from prunebench.models.checkpoint import Checkpoint
+
+
+class Encoder:
+    """A checkpoint's tokenizer: plain ids, no special tokens added.
+
+    A checkpoint without one can still be measured on token ids; only text asks for the tokenizer.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._folder = checkpoint.path
+        self.vocab_size: int = checkpoint.config["vocab_size"]
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
+        path = self._folder / "tokenizer.json"
+        if not path.is_file():
+            raise InputError(f"{self._folder} has no tokenizer.json: save its tokenizer in the fast format first")
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    def __call__(self, text: str) -> list[int]:
+        """Token ids of `text`.
+
+        Raises:
+            InputError: the checkpoint has no fast tokenizer.
+        """
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens included; the ids themselves where there is no tokenizer."""
+        if not (self._folder / "tokenizer.json").is_file():
+            return " ".join(str(i) for i in ids)
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    @functools.cached_property
+    def bos_id(self) -> int | None:
+        """Id of the beginning-of-sequence token, None where the tokenizer names none."""
+        path = self._folder / "tokenizer_config.json"
+        token = json.loads(path.read_text()).get("bos_token") if path.is_file() else None
+        text = token["content"] if isinstance(token, dict) else token
+        return None if text is None else self._tokenizer.token_to_id(text)

@@ -1,0 +1,147 @@
+"""Many plans of one model, run as a trie of block lists: a prefix that plans share is run once.
+
+The hidden states of equal-length rows are one tensor of shape (rows, tokens, hidden). Masks, rotary embeddings and the
+scaling of the embeddings come from the model's own forward pass, which is run once over blocks that only take notes,
+so every family is right by construction and the results are those of `model(...)` bit for bit.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from prunebench.core.plan import LayerSpec, PruningPlan
+from prunebench.models.load import DenseModel
+from prunebench.models.view import ModelView, check_plan
+
+States: TypeAlias = tuple[Tensor, ...]
+"""Hidden states of several batches at one block boundary, each of shape (rows, tokens, hidden)."""
+
+
+class _NoteTaker(nn.Module):
+    """Stands in for one block: keeps what the model hands to it and passes the hidden states on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arguments: dict[str, Any] = {}
+
+    def forward(self, hidden: Tensor, **arguments: Any) -> Tensor:  # noqa: ANN401
+        self.arguments = arguments
+        return hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch at the entrance of the first block."""
+
+    hidden: Tensor
+    arguments: tuple[dict[str, Any], ...]
+    """What the model hands to each dense block; a block keeps its own, wherever a plan puts it."""
+
+
+@torch.no_grad()
+def enter(dense: DenseModel, ids: Tensor) -> Entry:
+    """Embed `ids`, integers of shape (rows, tokens), and note what the model hands to each block."""
+    body = dense.model.model
+    blocks, notes = body.layers, [_NoteTaker() for _ in body.layers]
+    seen: list[Tensor] = []
+    notes[0].register_forward_pre_hook(lambda _, positional: seen.append(positional[0]))
+    body.layers = nn.ModuleList(notes)
+    try:
+        body(input_ids=ids.to(dense.device), use_cache=False)
+    finally:
+        body.layers = blocks
+    return Entry(seen[0], tuple(note.arguments for note in notes))
+
+
+class Runner:
+    """Runs blocks of any plan over a fixed set of batches, and counts them."""
+
+    def __init__(self, dense: DenseModel, batches: Iterable[Tensor]) -> None:
+        """Embed the `batches`, each of shape (rows, tokens)."""
+        self.shape = dense.checkpoint.shape
+        self.forwards = 0
+        """Blocks run so far (a block over all batches counts once)."""
+        self._view = ModelView(dense)
+        self._norm = dense.model.model.norm
+        self._entries = tuple(enter(dense, ids) for ids in batches)
+
+    @property
+    def start(self) -> States:
+        """The states before the first block."""
+        return tuple(entry.hidden for entry in self._entries)
+
+    @torch.no_grad()
+    def block(self, spec: LayerSpec, states: States) -> States:
+        """The states after one more block."""
+        block = self._view.block(spec)
+        self.forwards += 1
+        return tuple(
+            block(hidden, **entry.arguments[spec.base])
+            for hidden, entry in zip(states, self._entries, strict=True)
+        )
+
+    @torch.no_grad()
+    def normed(self, states: States) -> States:
+        """The states after the model's final norm, as its head reads them."""
+        return tuple(self._norm(hidden) for hidden in states)
+
+
+@dataclass(slots=True)
+class Node:
+    """The prefix of blocks on the path to here: plans that end here, and the next blocks of the others."""
+
+    plans: list[PruningPlan] = field(default_factory=list)
+    children: dict[LayerSpec, "Node"] = field(default_factory=dict)
+
+
+def grow(plans: Iterable[PruningPlan]) -> Node:
+    """The trie of the plans; equal plans are kept once."""
+    root = Node()
+    for plan in plans:
+        node = root
+        for spec in plan.layers:
+            node = node.children.setdefault(spec, Node())
+        if plan not in node.plans:
+            node.plans.append(plan)
+    return root
+
+
+def count_nodes(plans: Iterable[PruningPlan]) -> int:
+    """Blocks that have to be run for all plans: the nodes of their trie, without the root."""
+    count, open_nodes = 0, [grow(plans)]
+    while open_nodes:
+        children = open_nodes.pop().children.values()
+        count += len(children)
+        open_nodes += children
+    return count
+
+
+def walk(runner: Runner, plans: Iterable[PruningPlan]) -> Iterator[tuple[PruningPlan, States]]:
+    """Yield each distinct plan with its normed final states, depth first.
+
+    One set of states is kept for each branch that is still open.
+
+    Raises:
+        InputError: a plan for a model of other sizes.
+    """
+    plans = tuple(plans)
+    for plan in plans:
+        check_plan(plan, runner.shape)
+    open_nodes: list[tuple[Node, LayerSpec | None, States]] = [(grow(plans), None, runner.start)]
+    while open_nodes:
+        node, spec, states = open_nodes.pop()
+        if spec is not None:
+            states = runner.block(spec, states)
+        for plan in node.plans:
+            yield plan, runner.normed(states)
+        open_nodes += [(child, spec, states) for spec, child in reversed(node.children.items())]
+
+
+def final_states(
+    dense: DenseModel, plans: Sequence[PruningPlan], batches: Iterable[Tensor]
+) -> Iterator[tuple[PruningPlan, States]]:
+    """Yield each distinct plan with its normed final states of every batch of token ids (rows, tokens)."""
+    yield from walk(Runner(dense, batches), plans)

@@ -1,0 +1,1 @@
+"""The jobs themselves: what is planned, evaluated, stored and reported, in which order."""

@@ -1,0 +1,161 @@
+"""From an experiment file to subjects: everything is resolved and refused here, before any work."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry, PerplexityTask
+from prunebench.config.params import parse_params
+from prunebench.core.budget import Budget, parse_budget
+from prunebench.core.fingerprint import sha256_json
+from prunebench.data.corpus import Corpus, TextCodec, load_corpus
+from prunebench.data.leaks import Overlap, check_leaks
+from prunebench.data.spec import parse_spec
+from prunebench.data.tasks import TaskData, choice_task, perplexity_task
+from prunebench.errors import UnsupportedError
+from prunebench.methods import method_named
+from prunebench.methods.base import AnyMethod, Params
+from prunebench.models.checkpoint import Checkpoint
+from prunebench.models.tokenizer import Encoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One method at one budget, with what it is measured on."""
+
+    method: AnyMethod
+    params: Params
+    budget: Budget
+    asked: str
+    """The budget as it was written."""
+    calibration: str | None
+    """Name of the calibration, None where the method needs none."""
+    probe: str | None
+    """Name of the probe corpus, None where the method asks no probe."""
+    unsupported: str = ""
+    """Why this method cannot prune this model; empty when it can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One model with all that will be done to it."""
+
+    entry: ModelEntry
+    checkpoint: Checkpoint
+    calibrations: Mapping[str, Corpus]
+    probes: Mapping[str, Corpus]
+    tasks: tuple[TaskData, ...]
+    requests: tuple[Request, ...]
+    overlaps: tuple[Overlap, ...]
+
+    @property
+    def name(self) -> str:
+        """The model's name in tables."""
+        return self.entry.title
+
+    def source(self, calibration: str) -> str:
+        """Identity of the statistics of a calibration: weights, arithmetic and token ids."""
+        return sha256_json(
+            {
+                "weights": self.checkpoint.weights_id,
+                "dtype": self.entry.dtype,
+                "attention": self.entry.attention,
+                "corpus": self.calibrations[calibration].corpus_id,
+            }
+        )
+
+
+def prepare(experiment: Experiment) -> tuple[Subject, ...]:
+    """Resolve every model of an experiment.
+
+    Raises:
+        InputError: a wrong path, spec, budget or parameter, or calibration text that overlaps a test task.
+    """
+    return tuple(_subject(experiment, entry) for entry in experiment.models)
+
+
+def text_codec(checkpoint: Checkpoint) -> TextCodec:
+    """The checkpoint's tokenizer as the data layer wants it."""
+    encoder = Encoder(checkpoint)
+    return TextCodec(
+        encode=encoder, decode=encoder.decode, vocab_size=encoder.vocab_size, bos_id=encoder.bos_id
+    )
+
+
+def requests_of(
+    checkpoint: Checkpoint, entries: Iterable[MethodEntry], budgets: tuple[int | str, ...]
+) -> tuple[Request, ...]:
+    """Every method at every budget, checked against the model's shape.
+
+    Raises:
+        BudgetError: a budget that a method cannot meet.
+    """
+    return tuple(
+        _request(checkpoint, entry, asked)
+        for entry in entries
+        for asked in (budgets if entry.budgets is None else entry.budgets)
+    )
+
+
+def _request(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> Request:
+    method = method_named(entry.method)
+    params = parse_params(method, entry.params)
+    budget = parse_budget(asked, checkpoint.shape.num_layers)
+    needs = method.needs(params)
+    unsupported = ""
+    try:
+        method.check(checkpoint.shape, budget, params)
+    except UnsupportedError as error:
+        unsupported = str(error)
+    return Request(
+        method=method,
+        params=params,
+        budget=budget,
+        asked=str(asked),
+        calibration=entry.calibration if "calibration" in needs else None,
+        probe=entry.probe if "probe" in needs else None,
+        unsupported=unsupported,
+    )
+
+
+def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
+    path = entry.path
+    if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
+        path = str(local)
+    checkpoint = Checkpoint.open(path)
+    codec = text_codec(checkpoint)
+    requests = requests_of(checkpoint, experiment.methods, experiment.budgets)
+    mirror = None if experiment.mirror is None else experiment.resolve(experiment.mirror)
+
+    def corpus(spec: str) -> Corpus:
+        return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
+
+    def task(name: str) -> TaskData:
+        setting = experiment.tasks[name]
+        spec = parse_spec(setting.text, experiment.base)
+        if isinstance(setting, PerplexityTask):
+            return perplexity_task(
+                spec, codec, name=name, role=setting.role, stride=setting.stride, mirror=mirror
+            )
+        return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
+
+    used = {r.calibration for r in requests}, {r.probe for r in requests}
+    calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
+    probes = {name: corpus(spec) for name, spec in experiment.probes.items() if name in used[1]}
+    tasks = tuple(task(name) for name in experiment.tasks)
+    overlaps = check_leaks(
+        {
+            **{f"calibration '{name}'": corpus.texts for name, corpus in calibrations.items()},
+            **{f"probe corpus '{name}'": corpus.texts for name, corpus in probes.items()},
+        },
+        tasks,
+        allow_overlap=experiment.allow_overlap,
+    )
+    return Subject(
+        entry=entry.model_copy(update={"path": path}),
+        checkpoint=checkpoint,
+        calibrations=calibrations,
+        probes=probes,
+        tasks=tasks,
+        requests=requests,
+        overlaps=overlaps,
+    )

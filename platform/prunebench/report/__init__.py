@@ -1,0 +1,1 @@
+"""Tables, statistics, figures and pages, from the store alone."""

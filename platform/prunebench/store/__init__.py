@@ -1,0 +1,1 @@
+"""What is recorded and how it is read back: Parquet files, one writer, atomic commits."""

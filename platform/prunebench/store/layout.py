@@ -1,0 +1,94 @@
+"""Where things lie in a store, and whether a folder is one."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from prunebench.errors import InputError, ResourceError
+from prunebench.store.append import TEMPORARY, parquet_bytes, write_atomic
+from prunebench.store.schema import RESULTS, SCHEMA_VERSION
+
+FOLDERS = (
+    "samples",
+    "variants",
+    "plans",
+    "exams",
+    "probes",
+    "stats",
+    "planned",
+    "failures",
+    "runs",
+    "results",
+)
+HEADER = "store.json"
+
+
+def check_store(root: Path) -> Path:
+    """Return `root` when it is a store that this program reads; writes nothing.
+
+    Raises:
+        InputError: nothing there, some other folder, or a store of a newer program.
+    """
+    header = root / HEADER
+    try:
+        version = json.loads(header.read_text())["schema_version"]
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{root} is not a prunebench store: it has no {HEADER}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{header} is damaged ({error!r}): to mend the store, write into it "
+            f'{{"schema_version": {SCHEMA_VERSION}}}'
+        ) from error
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"the store {root} has schema version {version}, this program reads version {SCHEMA_VERSION}: "
+            "use the prunebench that wrote it or a newer one, or another store"
+        )
+    return root
+
+
+def open_store(root: Path) -> Path:
+    """Open the store at `root`, creating it where there is nothing.
+
+    Raises:
+        InputError: a file, a folder with other things in it, or a store of a newer program.
+        ResourceError: the folder cannot be made.
+    """
+    if root.exists() and not root.is_dir():
+        raise InputError(f"{root} is a file; a store is a folder: name another --store")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        held = [path.name for path in root.iterdir() if not path.name.startswith(TEMPORARY)]
+        if held and HEADER not in held:
+            raise InputError(
+                f"{root} is no prunebench store and not empty (it holds {held[0]}): name another --store"
+            )
+        if not held:
+            header = json.dumps({"program": "prunebench", "schema_version": SCHEMA_VERSION}, indent=1) + "\n"
+            write_atomic(root / HEADER, header.encode())
+        check_store(root)
+        for folder in FOLDERS:
+            (root / folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"cannot make the store {root}: {error.strerror}") from error
+    if not any((root / "results").glob("*.parquet")):
+        data = parquet_bytes(RESULTS.empty_table())
+        write_atomic(root / "results" / f"results-{content_name(data)}.parquet", data)
+    return root
+
+
+def content_name(data: bytes) -> str:
+    """First 16 hex digits of the sha256 of `data`: the name of a file that holds nothing else."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def file_key(key: str) -> str:
+    """Return `key` when it can be a file name.
+
+    Raises:
+        ValueError: it cannot; keys are made by programs, so this is a programming error.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", key):
+        raise ValueError(f"not a key that can name a file: {key!r}")
+    return key

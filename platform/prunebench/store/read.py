@@ -1,0 +1,141 @@
+"""Reading a store as pandas frames: each unit once, rows sorted by key, empty frames from an empty store."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from prunebench.errors import InputError
+from prunebench.store.append import read_lines
+from prunebench.store.layout import check_store
+from prunebench.store.samples import is_part, part_units, read_parquet, retry_when_folded, sample_files
+from prunebench.store.samples import samples_table as _samples_table
+from prunebench.store.schema import RESULTS, VARIANTS
+
+FAILURE_COLUMNS = ("key", "attempt", "error", "traceback", "failed_at", "superseded")
+RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json")
+EVENT_COLUMNS = ("run_id", "unit_id", "worker", "host", "seconds", "attempt", "at")
+
+
+def samples_table(root: Path) -> pa.Table:
+    """Every sample once, sorted by unit, document and metric, as an Arrow table of `schema.SAMPLES`.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    return _samples_table(check_store(root))
+
+
+def read_samples(root: Path) -> pd.DataFrame:
+    """`samples_table` as a frame."""
+    return samples_table(root).to_pandas()
+
+
+def variants_table(root: Path) -> pa.Table:
+    """All variants, sorted by model, method, budget and key.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    files = sorted((check_store(root) / "variants").glob("[!.]*.parquet"))
+    table = pa.concat_tables([VARIANTS.empty_table(), *(read_parquet(path, VARIANTS) for path in files)])
+    order = ("model", "method", "budget_layers", "params_json", "variant_key")
+    return table.sort_by([(name, "ascending") for name in order])
+
+
+def read_variants(root: Path) -> pd.DataFrame:
+    """`variants_table` as a frame."""
+    return variants_table(root).to_pandas()
+
+
+def read_results(root: Path) -> pd.DataFrame:
+    """The results as they were last derived.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    folder = check_store(root) / "results"
+
+    def read() -> pa.Table:
+        tables = [read_parquet(path, RESULTS) for path in sorted(folder.glob("[!.]*.parquet"))]
+        return pa.concat_tables([RESULTS.empty_table(), *tables])
+
+    return retry_when_folded(read).to_pandas()
+
+
+def units_present(root: Path) -> set[str]:
+    """The ids of the units that are done; reads the parts' id column and the unit files' names."""
+
+    def read() -> set[str]:
+        units: set[str] = set()
+        for path in sample_files(root):
+            units |= part_units(path) if is_part(path) else {path.stem}
+        return units
+
+    return retry_when_folded(read)
+
+
+def read_failures(root: Path) -> pd.DataFrame:
+    """Failed attempts, sorted by key and attempt; `superseded` where the unit or item has its result by now.
+
+    Raises:
+        InputError: not a store, or a damaged record, named.
+    """
+    check_store(root)
+    records = [_json(path) for path in (root / "failures").glob("[!.]*.json")]
+    if not records:
+        return pd.DataFrame(columns=list(FAILURE_COLUMNS))
+    done = units_present(root)
+    done |= {path.stem for folder in ("planned", "stats") for path in (root / folder).glob("[!.]*")}
+    records.sort(key=lambda record: (record["key"], record["attempt"]))
+    rows = [{**record, "superseded": record["key"] in done} for record in records]
+    return pd.DataFrame(rows, columns=list(FAILURE_COLUMNS))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}): delete it and run the same command again") from error
+
+
+def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The lines of each run that got as far as its start record, by run id, ascending.
+
+    Raises:
+        InputError: a damaged line that is not the last, named.
+    """
+    for path in sorted((check_store(root) / "runs").glob("[!.]*.jsonl")):
+        if lines := list(read_lines(path)):
+            yield path.stem, lines
+
+
+def read_runs(root: Path) -> pd.DataFrame:
+    """One row a run; `status` is `killed or running` where the run wrote no end."""
+    rows = []
+    for run_id, lines in run_lines(root):
+        end = next((line for line in lines if line["event"] == "end"), {})
+        rows.append(
+            {
+                "run_id": run_id,
+                "started_at": lines[0]["started_at"],
+                "ended_at": end.get("ended_at"),
+                "status": end.get("status", "killed or running"),
+                "record_json": json.dumps(lines[0]["record"], sort_keys=True),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+
+
+def read_events(root: Path) -> pd.DataFrame:
+    """Who computed which unit when: one row for every unit that came back in a run, in order."""
+    rows = [
+        {"run_id": run_id, **{name: line[name] for name in EVENT_COLUMNS if name != "run_id"}}
+        for run_id, lines in run_lines(root)
+        for line in lines
+        if line["event"] == "unit"
+    ]
+    return pd.DataFrame(rows, columns=list(EVENT_COLUMNS))

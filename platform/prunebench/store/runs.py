@@ -1,0 +1,84 @@
+"""Runs: one file of JSON lines for every attempt: what was asked, who computed what, how long it took."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from prunebench.core.fingerprint import Json
+from prunebench.store.append import LineFile
+from prunebench.store.layout import file_key
+
+
+def new_run_id() -> str:
+    """An id that sorts by time: UTC date and time, and 6 random hex digits."""
+    return f"{_now():%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RunLog:
+    """The log of one attempt. Its first line is the start record; lines after it are events."""
+
+    def __init__(self, run_id: str, file: LineFile) -> None:
+        """Wrap an open file; use `start`."""
+        self.run_id = run_id
+        self._file = file
+
+    @classmethod
+    def start(cls, root: Path, record: Mapping[str, Json], run_id: str | None = None) -> "RunLog":
+        """Begin a run; `record` is what it was started with (configuration, versions, hardware).
+
+        Raises:
+            ResourceError: the disk refused.
+        """
+        name = file_key(run_id or new_run_id())
+        log = cls(name, LineFile(root / "runs" / f"{name}.jsonl"))
+        log._file.append(
+            {"event": "start", "run_id": name, "started_at": _now().isoformat(), "record": dict(record)},
+            durable=True,
+        )
+        return log
+
+    def exam(self, exam_id: str) -> None:
+        """This run asks the exam of every variant of the same weights that it names."""
+        self._file.append({"event": "exam", "exam_id": exam_id})
+
+    def variant(self, variant_key: str) -> None:
+        """This run asks about the variant."""
+        self._file.append({"event": "variant", "variant_key": variant_key})
+
+    def unit(self, unit_id: str, *, worker: str, host: str, seconds: float, attempt: int) -> None:
+        """A unit came back. Logged before it is committed, so that every committed unit has its time."""
+        self._file.append(
+            {
+                "event": "unit",
+                "unit_id": unit_id,
+                "worker": worker,
+                "host": host,
+                "seconds": seconds,
+                "attempt": attempt,
+                "at": _now().isoformat(),
+            }
+        )
+
+    def end(self, status: str) -> None:
+        """The run ended: `done`, `failed` or `interrupted`. A run without this line was killed."""
+        self._file.append({"event": "end", "status": status, "ended_at": _now().isoformat()}, durable=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> "RunLog":
+        """Return the log itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Close the log."""
+        self.close()

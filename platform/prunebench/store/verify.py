@@ -1,0 +1,167 @@
+"""Verification: reads every file of a store and names what is wrong with it."""
+
+import json
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from prunebench.core.fingerprint import sha256_text
+from prunebench.errors import InputError
+from prunebench.store.append import parquet_bytes, read_lines, temporaries
+from prunebench.store.artifacts import load_exam, load_plan, load_planned
+from prunebench.store.layout import check_store
+from prunebench.store.samples import is_part, read_parquet, sample_files
+from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
+
+AGAIN = "delete it and run the same command again"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a store."""
+
+    path: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        return f"{self.path}: {self.problem}: {self.remedy}"
+
+
+def verify(root: Path) -> list[Finding]:
+    """Read everything in the store and tell what is wrong; empty when nothing is.
+
+    Raises:
+        InputError: not a store, or one of a newer program.
+    """
+    check_store(root)
+    return [*_samples(root), *_variants(root), *_files(root), *_temporary(root)]
+
+
+def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
+    """The table of a file, or an empty one and the finding."""
+    try:
+        return read_parquet(path, schema), []
+    except InputError as error:
+        return schema.empty_table(), [Finding(str(path), str(error).split("(")[-1].split(")")[0], AGAIN)]
+
+
+def _samples(root: Path) -> Iterator[Finding]:
+    held: dict[str, list[Path]] = defaultdict(list)
+    plans: set[str] = set()
+    for path in sample_files(root):
+        table, torn = _table(path, SAMPLES)
+        yield from torn
+        keys = (
+            table.select(["unit_id", "unit_json"])
+            .group_by(["unit_id", "unit_json"])
+            .aggregate([])
+            .to_pylist()
+        )
+        plans |= set(table["plan_id"].unique().to_pylist())
+        for key in keys:
+            held[key["unit_id"]].append(path)
+            if sha256_text(key["unit_json"]) != key["unit_id"]:
+                yield Finding(str(path), f"the unit {key['unit_id']} does not have the id of its key", AGAIN)
+        if keys and not is_part(path) and {key["unit_id"] for key in keys} != {path.stem}:
+            yield Finding(str(path), "it holds another unit than its name says", AGAIN)
+    for unit_id, paths in sorted(held.items()):
+        if len(paths) > 1:
+            yield _double(unit_id, paths)
+    yield from _plans_missing(root, plans, "samples")
+
+
+def _double(unit_id: str, paths: list[Path]) -> Finding:
+    contents = {
+        parquet_bytes(read_parquet(path, SAMPLES).filter(pc.field("unit_id") == unit_id)) for path in paths
+    }
+    names = " and ".join(path.name for path in paths)
+    if len(contents) == 1:
+        return Finding(
+            str(paths[-1]),
+            f"the unit {unit_id} is in {names}",
+            "harmless; `prunebench store compact` drops one",
+        )
+    return Finding(
+        str(paths[-1]),
+        f"the unit {unit_id} is in {names} with different samples; readers take {paths[0].name}",
+        "two machines disagree: compare their hardware and versions, and delete the file you do not trust",
+    )
+
+
+def _plans_missing(root: Path, plans: set[str], where: str) -> Iterator[Finding]:
+    for plan_id in sorted(plans):
+        path = root / "plans" / f"{plan_id}.json"
+        if not path.exists():
+            yield Finding(
+                str(path),
+                f"it is missing, but {where} name it",
+                "run the same command again: plans are made anew",
+            )
+
+
+def _variants(root: Path) -> Iterator[Finding]:
+    for folder, schema in (("variants", VARIANTS), ("results", RESULTS)):
+        plans: set[str] = set()
+        files = sorted((root / folder).glob("[!.]*.parquet"))
+        for path in files:
+            table, torn = _table(path, schema)
+            yield from torn
+            plans |= set(table["plan_id"].drop_null().unique().to_pylist())
+        if folder == "variants":
+            yield from _plans_missing(root, plans, folder)
+        elif len(files) != 1:
+            yield Finding(
+                str(root / folder),
+                f"it holds {len(files)} files instead of one",
+                "run the same command again",
+            )
+
+
+def _npz(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if broken := archive.testzip():
+                raise InputError(f"{path} is damaged in {broken}: {AGAIN}")
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path} is damaged: {AGAIN}") from error
+
+
+def _failure(path: Path) -> None:
+    try:
+        json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {AGAIN}") from error
+
+
+def _files(root: Path) -> Iterator[Finding]:
+    checks: dict[str, Callable[[Path], object]] = {
+        "plans": lambda path: load_plan(root, path.stem),
+        "exams": lambda path: load_exam(root, path.stem),
+        "planned": lambda path: load_planned(root, path.stem),
+        "stats": _npz,
+        "failures": _failure,
+        "probes": lambda path: list(read_lines(path)),
+        "runs": lambda path: list(read_lines(path)),
+    }
+    for folder, check in checks.items():
+        for path in sorted((root / folder).glob("[!.]*")):
+            try:
+                check(path)
+            except InputError as error:
+                yield Finding(str(path), str(error).removesuffix(f": {AGAIN}"), AGAIN)
+
+
+def _temporary(root: Path) -> Iterator[Finding]:
+    for path in temporaries(root):
+        yield Finding(
+            str(path),
+            "a writer that was killed (or is at work) left it",
+            "`prunebench store compact` removes it",
+        )
