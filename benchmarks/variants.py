@@ -1,9 +1,10 @@
-"""Cost of many depth plans run as one trie: blocks run, CPU seconds against what that count predicts, equal bits.
+"""Cost of many depth plans run as one trie: blocks run, CPU seconds against the prediction, equal bits.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/variants.py [--model builtin:smollm2-135m]
 
-The prediction is (nodes of the trie) x (seconds a block) + (plans) x (seconds a head), both taken from evaluating each
-plan by itself with the model's own forward pass under its view. The target is a ratio of at most 1.15.
+The prediction is (nodes of the trie) x (seconds a block) + (plans) x (seconds a head), both taken from
+evaluating each plan by itself with the model's own forward pass under its view. The target is a ratio of at
+most 1.15.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: tiny random models of every family, the real model, a cache of the session's own."""
+"""Fixtures of the whole suite: tiny random models of every family, the real model, a cache of its own."""
 
 import os
 from collections.abc import Callable
@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
-# Before torch is imported anywhere: equal bits need equal thread counts, and two cores are shared by the workers.
+pytest_plugins = ("experiments",)
+
+# Other work on the machine may slow an example down, and a failure has to come back on the next run.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
+
+# Before torch is imported anywhere: equal bits need equal thread counts, and test processes share few cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 TINY_SIZES: dict[str, Any] = {
@@ -25,7 +32,12 @@ TINY_SIZES: dict[str, Any] = {
 SLIDE, FULL = "sliding_attention", "full_attention"
 TINY: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama"},
-    "llama_biased": {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    "llama_biased": {
+        "model_type": "llama",
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
     "mistral": {"model_type": "mistral", "head_dim": 12, "sliding_window": 8},
     "qwen2": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3},
     "qwen3": {

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from prunebench.errors import PrunebenchError, ResourceError
@@ -27,6 +26,9 @@ app = typer.Typer(
 store_app = typer.Typer(help="Look after a store.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM; Typer turns KeyboardInterrupt into it."""
+
 ConfigPath = Annotated[Path, typer.Argument(help="An experiment file (YAML).")]
 StorePath = Annotated[Path, typer.Argument(help="The store's folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -41,19 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(args=arguments, standalone_mode=False)
-    except click.exceptions.Exit as done:
-        code = done.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        _say("interrupted: run the same command to resume")
-        code = 130
+        app(args=arguments)
     except PrunebenchError as error:
         _say(f"error: {error}")
-        code = error.exit_code
-    sys.exit(code or 0)
+        sys.exit(error.exit_code)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:
+            _say("interrupted: run the same command to resume")
+        raise
+    sys.exit(0)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -84,10 +82,9 @@ def doctor(as_json: AsJson = False) -> None:
         _print_json([asdict(check) for check in checks])
     else:
         for check in checks:
+            state = "ok" if check.ok else "MISSING" if check.needed else "note"
             remedy = "" if check.ok else f"  ({check.remedy})"
-            _print(
-                f"{'ok  ' if check.ok else 'MISS' if check.needed else 'note'} {check.name:<18}{check.found}{remedy}"
-            )
+            _print(f"{state:<9}{check.name:<18}{check.found}{remedy}")
     if any(check.needed and not check.ok for check in checks):
         raise typer.Exit(4)
 
@@ -147,7 +144,8 @@ def prune(
     from prunebench.evaluation.setup import ModelSetup
     from prunebench.pipeline.executor import LocalExecutor
     from prunebench.pipeline.progress import progress_for
-    from prunebench.pipeline.prune import prepare_prune, prune as run_prune
+    from prunebench.pipeline.prune import prepare_prune
+    from prunebench.pipeline.prune import prune as run_prune
 
     job = prepare_prune(
         model=model,
@@ -161,6 +159,8 @@ def prune(
     )
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else job.checkpoint.dtype
+    if device != "cpu":
+        _need_local_gpu()
     setup = ModelSetup(path=str(job.checkpoint.path), dtype=dtype, attention=attention, device=device)
     with progress_for(quiet=False) as progress:
         executor = LocalExecutor(lambda: _worker({"model": setup}, threads))

@@ -15,7 +15,7 @@ def test_negative_protected_layers_count_from_the_end():
 @pytest.mark.parametrize("layer", [5, -6])
 def test_protecting_a_layer_outside_the_model_is_refused(layer):
     message = f"protect names layer {layer}, but the model has layers 0 to 4"
-    with pytest.raises(InputError, match=f"^{message}$"):
+    with pytest.raises(InputError, match=rf"^{message}$"):
         Params(protect=(0, layer)).protected(5)
 
 
@@ -23,7 +23,9 @@ def test_the_check_gives_the_reason(seen):
     shape = seen.shape
     Method().check(shape, Budget(11), Params())
     Method().check(shape, Budget(10), Params(protect=(0, -1)))
-    with pytest.raises(BudgetError, match=r"^cannot remove 12 of 12 layers: at most 11 \(one block has to stay\)$"):
+    with pytest.raises(
+        BudgetError, match=r"^cannot remove 12 of 12 layers: at most 11 \(one block has to stay\)$"
+    ):
         Method().check(shape, Budget(12), Params())
     message = r"^cannot remove 11 of 12 layers: at most 10 \(layers \[0, 11\] are protected\)$"
     with pytest.raises(BudgetError, match=message):
@@ -45,5 +47,5 @@ def test_measurements_name_what_is_missing(seen):
         (empty.need_weights, "weight statistics"),
         (empty.need_probe, "a probe"),
     ):
-        with pytest.raises(InputError, match=f"^this method needs {what}, which were not measured$"):
+        with pytest.raises(InputError, match=rf"^this method needs {what}, which were not measured$"):
             need()

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import SpectralClustering
 
-from prunebench.methods.clusters import affinity, allocate, mean_pair, redundancy, spectral_clusters
+from prunebench.methods.clusters import (
+    Residual,
+    Stage1,
+    affinity,
+    allocate,
+    mean_pair,
+    redundancy,
+    spectral_clusters,
+)
 
 # Six layers in two clusters, {0, 2, 4} and {1, 3, 5}.
 HAND = np.array(
@@ -22,7 +30,7 @@ HAND = np.array(
 MEMBERS = ((0, 2, 4), (1, 3, 5))
 
 
-def order(S, members, count, protected=(), stage1="code", residual="remaining"):
+def order(S, members, count, protected=(), stage1: Stage1 = "code", residual: Residual = "remaining"):
     return allocate(S, members, count, protected, stage1=stage1, residual=residual).removed
 
 
@@ -61,7 +69,9 @@ def test_it_calls_scikit_learn_as_the_released_code_does(seed):
     S = (S + S.T) / 2
     np.fill_diagonal(S, 1)
     A = (S + 1) / 2
-    labels = SpectralClustering(5, affinity="precomputed", random_state=0, assign_labels="kmeans").fit_predict(A)
+    labels = SpectralClustering(
+        5, affinity="precomputed", random_state=0, assign_labels="kmeans"
+    ).fit_predict(A)
     expected = {tuple(np.flatnonzero(labels == k).tolist()) for k in range(5)}
     members, warnings = spectral_clusters(S, 5)
     assert set(members) == expected

@@ -37,9 +37,11 @@ def test_the_menu_lists_methods_under_their_own_names():
 
 def test_it_is_looked_up_by_name():
     assert method_named("lorp") is METHODS["lorp"]
-    with pytest.raises(InputError, match="there is no method 'lorpp': did you mean 'lorp'\\?"):
+    with pytest.raises(InputError, match=r"there is no method 'lorpp': did you mean 'lorp'\?"):
         method_named("lorpp")
-    with pytest.raises(InputError, match="no method 'qqqqq': choose one of .*shortgpt, llm_streamline, lorp"):
+    with pytest.raises(
+        InputError, match=r"no method 'qqqqq': choose one of .*shortgpt, llm_streamline, lorp"
+    ):
         method_named("qqqqq")
 
 
@@ -98,7 +100,7 @@ def test_it_needs_no_more_than_it_requires(method, seen):
 def test_it_says_so_when_nothing_was_measured(method, seen):
     if not method.requires:
         pytest.skip("it requires nothing")
-    with pytest.raises(InputError, match="this method needs .* not measured"):
+    with pytest.raises(InputError, match=r"this method needs .* not measured"):
         method.plan(Measurements(shape=seen.shape), Budget(3), method.params())
 
 

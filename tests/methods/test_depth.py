@@ -80,7 +80,7 @@ def test_span_similarity_reads_a_diagonal(seen_similarity):
 
 def test_span_similarity_refuses_overflowed_statistics(seen_similarity):
     stats = seen_similarity([[1, np.nan, 0], [np.nan, 1, 0.5], [0, 0.5, 1]]).calibration
-    with pytest.raises(InputError, match="^1 of 2 similarities between block boundaries are not finite"):
+    with pytest.raises(InputError, match=r"^1 of 2 similarities between block boundaries are not finite"):
         span_similarity(stats, 1, "prenorm")
 
 

@@ -7,7 +7,13 @@ from prunebench.methods.last_n import LastN
 
 @pytest.mark.parametrize(
     ("layers", "protect", "removed"),
-    [(1, (), (11,)), (3, (), (9, 10, 11)), (11, (), tuple(range(1, 12))), (3, (-1,), (8, 9, 10)), (2, (0, 10), (9, 11))],
+    [
+        (1, (), (11,)),
+        (3, (), (9, 10, 11)),
+        (11, (), tuple(range(1, 12))),
+        (3, (-1,), (8, 9, 10)),
+        (2, (0, 10), (9, 11)),
+    ],
 )
 def test_the_deepest_layers_go(seen, layers, protect, removed):
     planned = LastN().plan(seen, Budget(layers), Params(protect=protect))

@@ -60,7 +60,8 @@ def test_ties_go_to_the_first_window_with_a_warning(seen_similarity):
     answer = planned(seen_similarity(matrix({1: [0.5, 0.75, 0.5, 0.75]})), 1)
     assert answer.plan.removed_layers == (1,)
     assert answer.warnings == (
-        "similarity of windows: start 1 was preferred to start 3 by a relative margin under 1e-4 (0.875 and 0.875)",
+        "similarity of windows: start 1 was preferred to start 3"
+        " by a relative margin under 1e-4 (0.875 and 0.875)",
     )
 
 
@@ -77,7 +78,9 @@ def test_a_single_legal_window_has_no_rival(seen_similarity):
 
 def test_a_run_between_protected_layers_bounds_the_budget(seen_similarity):
     seen = seen_similarity(np.ones((8, 8)))
-    message = r"^cannot remove 4 of 7 layers: at most 3 \(the longest run between the protected layers \[2, 6\]\)$"
+    message = (
+        r"^cannot remove 4 of 7 layers: at most 3 \(the longest run between the protected layers \[2, 6\]\)$"
+    )
     assert len(removed(seen, 3, protect=(2, -1))) == 3
     with pytest.raises(BudgetError, match=message):
         planned(seen, 4, protect=(2, -1))

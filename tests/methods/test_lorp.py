@@ -72,7 +72,19 @@ def test_what_the_rule_chose_is_told(seen_similarity):
 
 @pytest.mark.parametrize(
     ("rls", "clusters"),
-    [(math.inf, 2), (1.149, 2), (1.0, 2), (0.999999, 3), (0.941, 3), (0.926, 3), (0.7, 3), (0.699999, 4), (0.685, 4), (0.644, 4), (-0.0, 4)],
+    [
+        (math.inf, 2),
+        (1.149, 2),
+        (1.0, 2),
+        (0.999999, 3),
+        (0.941, 3),
+        (0.926, 3),
+        (0.7, 3),
+        (0.699999, 4),
+        (0.685, 4),
+        (0.644, 4),
+        (-0.0, 4),
+    ],
 )
 def test_k_follows_from_the_locality_score_as_in_table_1(rls, clusters):
     assert clusters_by_locality(rls) == clusters
@@ -91,7 +103,9 @@ def uniform(value, L=8):
 
 
 def test_a_score_next_to_a_threshold_is_warned_of(seen_similarity):
-    assert "RLS 1 is within 1e-4 of 1.0, where K changes" in planned(seen_similarity(uniform(0.5)), 3).warnings
+    assert (
+        "RLS 1 is within 1e-4 of 1.0, where K changes" in planned(seen_similarity(uniform(0.5)), 3).warnings
+    )
     near = planned(seen_similarity(uniform(2**-0.70001)), 3).warnings
     assert "RLS 0.70001 is within 1e-4 of 0.7, where K changes" in near
     assert not any("RLS" in w for w in planned(seen_similarity(uniform(0.5)), 3, clusters=2).warnings)
@@ -114,20 +128,20 @@ def test_small_models_get_no_more_clusters_than_layers(seen_similarity):
 
 def test_clusters_out_of_range_are_refused(seen_similarity):
     for clusters in (1, 0, -3):
-        with pytest.raises(InputError, match=f"^clusters {clusters}: has to be at least 2, or 'rls'$"):
+        with pytest.raises(InputError, match=rf"^clusters {clusters}: has to be at least 2, or 'rls'$"):
             LoRPParams(clusters=clusters)
     seen = seen_similarity(uniform(0.5))
     assert len(planned(seen, 3, clusters=8).chosen["members"]) == 8
-    with pytest.raises(InputError, match="^clusters 9: the model has only 8 layers$"):
+    with pytest.raises(InputError, match=r"^clusters 9: the model has only 8 layers$"):
         planned(seen, 3, clusters=9)
-    with pytest.raises(InputError, match="^clusters 9: the model has only 8 layers$"):
+    with pytest.raises(InputError, match=r"^clusters 9: the model has only 8 layers$"):
         LoRP().check(seen.shape, Budget(1), LoRPParams(clusters=9))
 
 
 def test_it_refuses_statistics_that_overflowed(seen_similarity):
     boundaries = uniform(0.5)
     boundaries[2, 3] = np.nan
-    with pytest.raises(InputError, match="^1 of 64 similarities between layers are not finite"):
+    with pytest.raises(InputError, match=r"^1 of 64 similarities between layers are not finite"):
         planned(seen_similarity(boundaries), 1)
     boundaries = uniform(0.5)
     boundaries[8, 3] = np.nan  # the last boundary is not LoRP's business
@@ -181,7 +195,11 @@ def dense_clusters(S, K):
 def paper(S, K, n):
     """Section 4.3 of the paper literally: equations 8 to 11, B = {first, last}."""
     boundary, clusters = {0, len(S) - 1}, dense_clusters(S, K)
-    r = {i: sum(S[i, m] for m in C - {i}) / (len(C) - 1) if len(C) > 1 else -math.inf for C in clusters for i in C}
+    r = {
+        i: sum(S[i, m] for m in C - {i}) / (len(C) - 1) if len(C) > 1 else -math.inf
+        for C in clusters
+        for i in C
+    }
     pool = [max(sorted(C - boundary), key=r.__getitem__) for C in clusters if C - boundary]
     pruned = set(sorted(pool, key=lambda i: (-r[i], i))[:n]) if n < len(pool) else set(pool)
     while len(pruned) < n:
@@ -199,6 +217,8 @@ def paper(S, K, n):
 @pytest.mark.parametrize("K", [2, 3, 4])
 def test_the_papers_variant_is_the_brute_force_for_every_budget(recorded, K):
     S = recorded["S"]
-    assert [sorted(c) for c in dense_clusters(S, K)] == planned(recorded["seen"], 1, clusters=K).chosen["members"]
+    assert [sorted(c) for c in dense_clusters(S, K)] == planned(recorded["seen"], 1, clusters=K).chosen[
+        "members"
+    ]
     for n in range(1, len(S) - 1):
         assert removed(recorded["seen"], n, clusters=K, variant="paper") == paper(S, K, n)

@@ -43,5 +43,5 @@ def test_every_layer_is_drawn_about_equally_often(seen):
 
 def test_a_negative_seed_is_refused():
     RandomParams(seed=0)
-    with pytest.raises(InputError, match="^seed -1: has to be at least 0$"):
+    with pytest.raises(InputError, match=r"^seed -1: has to be at least 0$"):
         RandomParams(seed=-1)

@@ -40,7 +40,9 @@ def test_ties_go_to_the_lower_layer_with_a_warning(seen_similarity):
     assert planned.warnings == (
         "Block Influence: layer 1 was preferred to layer 2 by a relative margin under 1e-4 (0.25 and 0.25)",
     )
-    assert ShortGPT().plan(seen_similarity(chain([0.5, 0.75, 0.75])), Budget(2), ShortGPTParams()).warnings == ()
+    assert (
+        ShortGPT().plan(seen_similarity(chain([0.5, 0.75, 0.75])), Budget(2), ShortGPTParams()).warnings == ()
+    )
 
 
 def test_it_refuses_statistics_that_overflowed(seen_similarity):
@@ -80,4 +82,6 @@ def test_it_is_the_brute_force_over_hidden_states(make_seen):
         total = seen.calibration
         influence = [1 - total.cosine_BB[i, i + 1] / total.tokens for i in range(9)]
         for layers in range(1, 9):
-            assert removed(seen, layers) == tuple(sorted(np.argsort(influence, kind="stable")[:layers].tolist()))
+            assert removed(seen, layers) == tuple(
+                sorted(np.argsort(influence, kind="stable")[:layers].tolist())
+            )

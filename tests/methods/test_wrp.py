@@ -77,11 +77,13 @@ def test_the_guard_against_zero_is_1e_minus_12():
 
 
 def test_it_needs_finite_similarities_of_all_layers(seen):
-    with pytest.raises(InputError, match="^this method needs the CKA between layers, which was not measured$"):
+    with pytest.raises(
+        InputError, match=r"^this method needs the CKA between layers, which was not measured$"
+    ):
         weight_similarity(replace(seen.weights, cka_o_LL=np.zeros((0, 0)), cka_down_LL=np.zeros((0, 0))))
     broken = seen.weights.cka_o_LL.copy()
     broken[1, 2] = np.nan
-    with pytest.raises(InputError, match="^1 of 144 similarities between layers are not finite"):
+    with pytest.raises(InputError, match=r"^1 of 144 similarities between layers are not finite"):
         planned(replace(seen, weights=replace(seen.weights, cka_o_LL=broken)), 2)
 
 
@@ -90,12 +92,14 @@ def test_the_reference_keeps_only_depth():
     near, far = (0.1 + 0.2 + 0.6) / 3, (0.5 + 0.9) / 2
     expected = [[1, near, far, 0.7], [near, 1, near, far], [far, near, 1, near], [0.7, far, near, 1]]
     np.testing.assert_allclose(depth_reference(S), expected, rtol=1e-15)
-    np.testing.assert_allclose(depth_reference(0.5 * S), 0.5 * np.array(expected) + 0.5 * np.eye(4), rtol=1e-15)
+    np.testing.assert_allclose(
+        depth_reference(0.5 * S), 0.5 * np.array(expected) + 0.5 * np.eye(4), rtol=1e-15
+    )
 
 
 def test_the_gaps_worked_by_hand():
-    # Two pairs: A is two blocks of ones, the Laplacian has 0, 0, 1, 1. Its reference has A = (1, 2/3, 0, 0) by
-    # distance: 0, 1 - (26 + sqrt(816))/70, 1 - 11/35, 1 - (26 - sqrt(816))/70.
+    # Two pairs: A is two blocks of ones, the Laplacian has 0, 0, 1, 1. By distance its reference has
+    # A = (1, 2/3, 0, 0) and so 0, 1 - (26 + sqrt(816))/70, 1 - 11/35, 1 - (26 - sqrt(816))/70.
     pairs = block((0, 1), (2, 3))
     assert laplacian_gaps(pairs) == pytest.approx((1, 0), abs=1e-12)
     root = math.sqrt(816)
@@ -140,6 +144,7 @@ def test_the_plan_worked_by_hand(seen_similarity):
     S[4, 5] = S[5, 4] = 0.7
     seen = seen_of(seen_similarity, S)
     assert planned(seen, 1, clusters=2).plan.removed_layers == (1,)
+    assert planned(seen, 1, clusters=2).warnings[0] == "the budget 1 serves only the shallowest of 2 clusters"
     assert planned(seen, 2, clusters=2).plan.removed_layers == (1, 4)
     assert planned(seen, 3, clusters=2).plan.removed_layers == (1, 2, 4)
     assert planned(seen, 4, clusters=2).plan.removed_layers == (1, 2, 3, 4)
@@ -154,7 +159,15 @@ def test_both_readings_of_the_residual(seen_similarity):
     # Stage 1: 2 and 4. Remaining {0, 1, 3}: (0.1 + 0.1 + 0.7) / 3 = 0.3, {5, 6}: 0.5 -> 5.
     # Eligible {1, 3}: 0.7, {5}: alone -> 1.
     S = block((0, 1, 2, 3), (4, 5, 6), inside=0.5, across=-0.9)
-    for i, j, value in ((0, 1, 0.1), (0, 3, 0.1), (1, 3, 0.7), (2, 0, 0.9), (2, 1, 0.9), (2, 3, 0.9), (4, 5, 0.6)):
+    for i, j, value in (
+        (0, 1, 0.1),
+        (0, 3, 0.1),
+        (1, 3, 0.7),
+        (2, 0, 0.9),
+        (2, 1, 0.9),
+        (2, 3, 0.9),
+        (4, 5, 0.6),
+    ):
         S[i, j] = S[j, i] = value
     seen = seen_of(seen_similarity, S)
     assert planned(seen, 3, clusters=2).plan.removed_layers == (2, 4, 5)
@@ -193,10 +206,10 @@ def test_a_model_smaller_than_four_layers_is_clustered_all_the_same(seen_similar
 
 def test_clusters_out_of_range_are_refused(seen):
     for clusters in (1, 0, -3):
-        with pytest.raises(InputError, match=f"^clusters {clusters}: has to be at least 2, or 'eigengap'$"):
+        with pytest.raises(InputError, match=rf"^clusters {clusters}: has to be at least 2, or 'eigengap'$"):
             WRPParams(clusters=clusters)
     assert len(planned(seen, 3, clusters=12).chosen["members"]) == 12
-    with pytest.raises(InputError, match="^clusters 13: the model has only 12 layers$"):
+    with pytest.raises(InputError, match=r"^clusters 13: the model has only 12 layers$"):
         planned(seen, 3, clusters=13)
 
 
@@ -228,7 +241,9 @@ def brute_similarity(W_o, W_down, norms):
                 s = 0.0
                 for W in (W_o, W_down):
                     G_i, G_j = ((H @ W[k]) @ (H @ W[k]).T for k in (i, j))
-                    s += np.trace(G_i @ G_j) / (np.sqrt(np.trace(G_i @ G_i)) * np.sqrt(np.trace(G_j @ G_j)) + 1e-12)
+                    s += np.trace(G_i @ G_j) / (
+                        np.sqrt(np.trace(G_i @ G_i)) * np.sqrt(np.trace(G_j @ G_j)) + 1e-12
+                    )
                 scale = f[i] @ f[j] / (np.linalg.norm(f[i]) * np.linalg.norm(f[j]) + 1e-12)
                 S[i, j] = (s / 2 + scale) / 2
     return S
@@ -259,7 +274,13 @@ def test_it_is_the_brute_force_over_matrices(seed, L, scale):
     np.testing.assert_allclose(S, brute_similarity(W_o, W_down, norms), atol=1e-10)
     np.testing.assert_allclose(laplacian_gaps(S), brute_gaps(S.copy()), atol=1e-10)
     reference = np.array(
-        [[np.mean([S[a, b] for a in range(L) for b in range(L) if abs(a - b) == abs(i - j)]) for j in range(L)] for i in range(L)]
+        [
+            [
+                np.mean([S[a, b] for a in range(L) for b in range(L) if abs(a - b) == abs(i - j)])
+                for j in range(L)
+            ]
+            for i in range(L)
+        ]
     )
     np.testing.assert_allclose(depth_reference(S), reference, atol=1e-12)
     # The model-wide scale of the weights says nothing.

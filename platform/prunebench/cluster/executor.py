@@ -162,8 +162,9 @@ class RayExecutor:
             self._seats.remove(seat)
             self._failed_starts += 1
             if self._failed_starts >= MAX_FAILED_STARTS:
+                cause = str(error).strip().splitlines()[-1].strip()
                 raise ResourceError(
-                    f"{self._failed_starts} workers in a row died at their start: {error}"
+                    f"{self._failed_starts} workers in a row died at their start: {cause}"
                 ) from error
 
     def _receive(self, seat: _Seat, lease: Lease, leases: Leases) -> Iterator[Delivery]:

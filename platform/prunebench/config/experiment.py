@@ -1,6 +1,6 @@
 """One experiment file: models, calibrations, probe corpora, methods, budgets, tasks, executor, store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -176,21 +176,17 @@ def _override(data: dict[str, Any], word: str) -> None:
     *parents, last = name.split(".")
     at: Any = data
     for part in parents:
-        at = at[_index(at, part, word)] if isinstance(at, list) else _child(at, part, word)
-    parsed = yaml.safe_load(value)
-    if isinstance(at, list):
-        at[_index(at, last, word)] = parsed
-    else:
-        at[last] = parsed
+        key = _key(at, part, word)
+        at = at[key] if isinstance(at, list) else at.setdefault(key, {})
+    at[_key(at, last, word)] = yaml.safe_load(value)
 
 
-def _child(at: Any, part: str, word: str) -> Any:  # noqa: ANN401 (the file's own nesting)
-    if not isinstance(at, Mapping):
+def _key(at: Any, part: str, word: str) -> str | int:  # noqa: ANN401 (the file's own nesting)
+    """`part` as it indexes `at`: a name of a mapping or a number of a list."""
+    if isinstance(at, dict):
+        return part
+    if not isinstance(at, list):
         raise InputError(f"--set {word}: '{part}' lies inside a plain value")
-    return at.setdefault(part, {}) if isinstance(at, dict) else at[part]
-
-
-def _index(at: list[Any], part: str, word: str) -> int:
     if not part.isdigit() or int(part) >= len(at):
         raise InputError(f"--set {word}: '{part}' is not one of the {len(at)} entries 0 to {len(at) - 1}")
     return int(part)

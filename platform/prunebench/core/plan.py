@@ -191,6 +191,8 @@ class PruningPlan:
             raise InputError(f"the plan has version {version}; this program reads version {PLAN_VERSION}")
         if unknown := sorted(set(data) - {"plan_version", "num_layers", "layers"}):
             raise InputError(f"the plan has fields this version does not know: {', '.join(unknown)}")
-        return cls(
-            num_layers=data["num_layers"], layers=tuple(LayerSpec.from_json(spec) for spec in data["layers"])
-        )
+        try:
+            num_layers, layers = int(data["num_layers"]), tuple(map(LayerSpec.from_json, data["layers"]))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"not a pruning plan: {error!r}") from error
+        return cls(num_layers=num_layers, layers=layers)

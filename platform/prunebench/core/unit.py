@@ -62,7 +62,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One metric of one document; the aggregate is a function of Σ value and Σ weight, named by the metric."""
+    """One metric of one document; the metric names the function of Σ value and Σ weight that aggregates it."""
 
     doc_id: int
     doc_hash: str
@@ -76,15 +76,6 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One document of a task: its place, the hash of its text, and what its evaluator reads (token ids)."""
-
-    doc_id: int
-    doc_hash: str
-    payload: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateItem:
     """One document range of one task under several plans."""
 
@@ -93,7 +84,8 @@ class EvaluateItem:
     """Name of the evaluator."""
     unit: Unit
     """The key of the range; `unit.for_plan` gives each plan's."""
-    documents: tuple[Document, ...]
+    documents: tuple[Any, ...]
+    """The range's `data.tasks.Document`s."""
     plans: tuple[PruningPlan, ...]
 
 

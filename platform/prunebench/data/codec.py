@@ -36,7 +36,9 @@ class TextCodec:
         if not bos:
             return np.empty(0, dtype=np.int64)
         if self.bos_id is None:
-            raise InputError(f"{what}: bos=1, but this tokenizer has no beginning-of-sequence token; write bos=0")
+            raise InputError(
+                f"{what}: bos=1, but this tokenizer has no beginning-of-sequence token; write bos=0"
+            )
         return np.array([self.bos_id], dtype=np.int64)
 
     def check(self, rows: Sequence[Ids], what: str) -> None:

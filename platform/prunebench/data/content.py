@@ -1,9 +1,9 @@
 """What a text contains, as numbers that survive another file name, joiner or layout.
 
-Two texts are compared by the numbers they share. A document or paragraph of at least 50 letters and digits gives
-one number; so does every selected run of 128 letters and digits, wherever it stands. Case, white space and
-punctuation do not count. A common run shorter than 128 characters outside of an equal paragraph goes unnoticed,
-one of 159 or more never does (winnowing: Schleimer, Wilkerson and Aiken 2003).
+Two texts are compared by the numbers they share. A document or paragraph of at least 50 letters and digits
+gives one number; so does every selected run of 128 letters and digits, wherever it stands. Case, white
+space and punctuation do not count. A common run shorter than 128 characters outside of an equal paragraph
+goes unnoticed, one of 159 or more never does (winnowing: Schleimer, Wilkerson and Aiken 2003).
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """From a SPEC to rows of token ids: what calibration, probes and perplexity tasks are measured on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,8 @@ from prunebench.errors import InputError
 DEFAULT_SAMPLES = 64
 DEFAULT_LENGTH = 512
 _CHARACTERS_A_TOKEN = 16
-"""Text read per token wanted. A multiple of what any tokenizer averages, so that what is read (and therefore what
-is compared with the tests) does not depend on the tokenizer."""
+"""Text read per token wanted. A multiple of what any tokenizer averages, so that what is read (and
+therefore what is compared with the tests) does not depend on the tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,8 +64,8 @@ def load_corpus(
         limit: rows taken from text when the SPEC sets no `samples`; None for all.
 
     Raises:
-        InputError: a broken source, an empty or too short text, fewer rows than asked, ids outside the vocabulary.
-        ResourceError: a hub dataset that cannot be fetched here.
+        InputError: a broken source, an empty or too short text, fewer rows than asked, ids outside the
+        vocabulary. ResourceError: a hub dataset that cannot be fetched here.
     """
     what = f"SPEC '{spec.text}'"
     given = spec.kind in ("tokens", "traces")
@@ -96,10 +96,14 @@ def cut(ids: Ids, length: int, stride: int) -> list[Ids]:
 
 def _token_file(spec: CorpusSpec, codec: TextCodec, stride: int | None) -> list[Ids]:
     array = read_tokens(spec)
-    codec.check(np.atleast_2d(array), f"SPEC '{spec.text}'")
+    codec.check(list(np.atleast_2d(array)), f"SPEC '{spec.text}'")
     if array.ndim == 2:
+        if stride is not None:
+            raise InputError(
+                f"SPEC '{spec.text}' holds rows that are used as they are: no stride applies to them"
+            )
         return token_rows(spec, array)
-    return _windows(spec, array, codec.prefix(False, ""), stride)
+    return _windows(spec, array, codec.prefix(spec.bos, ""), stride)
 
 
 def _unjoined(
@@ -129,7 +133,9 @@ def _joined(
 ) -> tuple[list[Ids], list[str]]:
     """Rows cut from the joined documents, and the documents that were read for them."""
     content = (spec.length or DEFAULT_LENGTH) - prefix.size
-    tokens = None if wanted is None or spec.sample == "random" else content + (wanted - 1) * (stride or content)
+    tokens = (
+        None if wanted is None or spec.sample == "random" else content + (wanted - 1) * (stride or content)
+    )
     join = spec.join or ""
     texts: list[str] = []
     target = None if tokens is None else tokens * _CHARACTERS_A_TOKEN
@@ -149,7 +155,9 @@ def _windows(spec: CorpusSpec, ids: Ids, prefix: Ids, stride: int | None) -> lis
     length = spec.length or DEFAULT_LENGTH
     content = length - prefix.size
     if stride is not None and not 1 <= stride <= content:
-        raise InputError(f"SPEC '{spec.text}': stride {stride} must lie between 1 and the {content} tokens of a row")
+        raise InputError(
+            f"SPEC '{spec.text}': stride {stride} must lie between 1 and the {content} tokens of a row"
+        )
     if 0 < ids.size < content:
         raise InputError(
             f"SPEC '{spec.text}' holds {ids.size} tokens, but one row needs {content}: set a smaller length"
@@ -164,8 +172,8 @@ def _chosen(spec: CorpusSpec, rows: list[Ids], wanted: int | None) -> list[int]:
     if spec.samples is not None and spec.samples > len(rows):
         tokens = sum(row.size for row in rows)
         raise InputError(
-            f"SPEC '{spec.text}': {spec.samples} rows asked, but there are {len(rows)} ({tokens} tokens in them): "
-            "ask for fewer samples or a smaller length"
+            f"SPEC '{spec.text}': {spec.samples} rows asked, but there are {len(rows)} "
+            f"({tokens} tokens in them): ask for fewer samples or a smaller length"
         )
     count = min(wanted or len(rows), len(rows))
     if spec.sample == "first":

@@ -37,7 +37,9 @@ def find_overlaps(chosen_with: Mapping[str, Sequence[str]], tasks: Sequence[Task
             continue
         contents = [content_of(text) for text in task.texts]
         for corpus, content in known.items():
-            shared = [text for text, own in zip(task.texts, contents, strict=True) if not own.isdisjoint(content)]
+            shared = [
+                text for text, own in zip(task.texts, contents, strict=True) if not own.isdisjoint(content)
+            ]
             if shared:
                 yield Overlap(
                     corpus=corpus,
@@ -63,7 +65,7 @@ def check_leaks(
     """
     overlaps = tuple(find_overlaps(chosen_with, tasks))
     if overlaps and not allow_overlap:
-        more = f" (and {len(overlaps) - 1} more overlaps)" if len(overlaps) > 1 else ""
+        more = f" (and {len(overlaps) - 1} more)" if len(overlaps) > 1 else ""
         raise InputError(
             f"{overlaps[0].sentence}{more}; choose other text, or set allow_overlap to mark the rows instead"
         )

@@ -1,8 +1,9 @@
 """The built-in multiple-choice task: which of four continuations is the true one of a passage?
 
-Passages are runs of 64 words of prose: 48 are shown, 16 continue them. The three distractors are continuations of
-other passages of the same text, those nearest in length. Order, distractors and gold positions follow from hashes,
-so equal text gives equal items everywhere, and fewer items are the leading ones of more.
+Passages are runs of 64 words of prose: 48 are shown, 16 continue them. The three distractors are
+continuations of other passages of the same text, those nearest in length. Order, distractors and gold
+positions follow from hashes, so equal text gives equal items everywhere, and fewer items are the leading
+ones of more.
 """
 
 import re
@@ -64,7 +65,9 @@ def choice_task(
     if items is not None and not 1 <= items <= len(questions):
         raise InputError(f"task {name}: {items} items asked, but '{spec.text}' gives {len(questions)}")
     if not questions:
-        raise InputError(f"task {name}: '{spec.text}' gives no items: it needs at least {CHOICES} passages of prose")
+        raise InputError(
+            f"task {name}: '{spec.text}' gives no items: it needs at least {CHOICES} passages of prose"
+        )
     prefix = codec.prefix(spec.bos, f"task {name}")
     documents = tuple(
         Document(
@@ -96,11 +99,11 @@ def choice_task(
 
 
 def make_items(texts: Sequence[str]) -> list[Item]:
-    """All items of the documents, in the order of their passages' hashes; none when there are under four passages."""
+    """All items of the documents, in the order of their passages' hashes; none from under four passages."""
     passages = sorted(_passages(texts), key=lambda passage: sha256_text(" ".join(passage)))
-    if len(passages) < CHOICES:
+    endings = sorted({continuation for _, continuation in passages})
+    if len(endings) < CHOICES:
         return []
-    endings = [continuation for _, continuation in passages]
     items = []
     for number, (context, truth) in enumerate(passages):
         gold = _gold(passages[number - number % CHOICES][0], number % CHOICES)
@@ -120,8 +123,13 @@ def _distractors(context: str, truth: str, endings: Sequence[str]) -> list[str]:
     def draw(ending: str) -> str:
         return sha256_json([context, ending])
 
-    others = (ending for ending in endings if ending != truth)
-    nearest = sorted(others, key=lambda ending: (abs(len(ending) - len(truth)), draw(ending)))
+    def distance(ending: str) -> int:
+        return abs(len(ending) - len(truth))
+
+    others = [ending for ending in endings if ending != truth]
+    farthest = sorted(map(distance, others))[CHOICES - 2]
+    near = [ending for ending in others if distance(ending) <= farthest]
+    nearest = sorted(near, key=lambda ending: (distance(ending), draw(ending)))
     return sorted(nearest[: CHOICES - 1], key=draw)
 
 
@@ -130,8 +138,15 @@ def _passages(texts: Sequence[str]) -> list[tuple[str, str]]:
     passages = []
     seen: set[int] = set()
     for text in texts:
-        words = [word for paragraph in re.split(r"\n\s*\n", text) if _is_prose(paragraph) for word in paragraph.split()]
-        for start in range(0, len(words) - _CONTEXT_WORDS - _CONTINUATION_WORDS + 1, _CONTEXT_WORDS + _CONTINUATION_WORDS):
+        words = [
+            word
+            for paragraph in re.split(r"\n\s*\n", text)
+            if _is_prose(paragraph)
+            for word in paragraph.split()
+        ]
+        for start in range(
+            0, len(words) - _CONTEXT_WORDS - _CONTINUATION_WORDS + 1, _CONTEXT_WORDS + _CONTINUATION_WORDS
+        ):
             middle, stop = start + _CONTEXT_WORDS, start + _CONTEXT_WORDS + _CONTINUATION_WORDS
             passage = " ".join(words[start:middle]), " ".join(words[middle:stop])
             content = content_of("\n\n".join(passage))

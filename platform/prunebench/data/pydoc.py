@@ -1,13 +1,13 @@
-"""`builtin:pydoc[:split]`: the help topics that ship with Python, about 465,000 characters of English and code.
+"""`builtin:pydoc[:split]`: the help topics that ship with Python, about 465,000 characters of English and
+code.
 
-Topics repeat one another (the topic of compound statements holds those of `if` and `for`), so topics that share a
-paragraph or a run of text stay together. The largest group is the `calibration` split; the others are dealt out
-in order of size, each to the split that is furthest below its share. No two splits share text. Another Python has
-other topics: what is read here enters keys through token ids and document hashes.
+Topics repeat one another (the topic of compound statements holds those of `if` and `for`), so topics that
+share a paragraph or a run of text stay together. The largest group is the `calibration` split; the others
+are dealt out in order of size, each to the split that is furthest below its share. No two splits share
+text. Another Python has other topics: what is read here enters keys through token ids and document hashes.
 """
 
 import functools
-
 from pydoc_data.topics import topics
 
 from prunebench.data.content import content_of
@@ -16,8 +16,8 @@ from prunebench.errors import InputError
 
 _SHARES = {"choice": 5, "perplexity": 2, "selection": 2, "probe": 1, "alpha": 1, "merge": 1}
 SPLITS = ("calibration", *_SHARES)
-"""`perplexity` and `choice` are test text; `selection` is what a search may look at; `alpha` is SimDiff's probe
-corpus, `merge` LaCo's, `probe` any other method's."""
+"""`perplexity` and `choice` are test text; `selection` is what a search may look at; `alpha` is SimDiff's
+probe corpus, `merge` LaCo's, `probe` any other method's."""
 
 
 def pydoc_texts(split: str = "") -> tuple[str, ...]:

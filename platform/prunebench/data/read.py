@@ -1,4 +1,5 @@
-"""The documents behind a SPEC, one at a time: text files, JSON lines, Parquet mirrors, the hub, built-in text."""
+"""The documents behind a SPEC, one at a time: text files, JSON lines, Parquet mirrors, the hub, built-in
+text."""
 
 import importlib
 import json
@@ -67,9 +68,8 @@ def read_json_lines(spec: CorpusSpec) -> Iterator[tuple[int, dict[str, Any]]]:
 def _json_column(spec: CorpusSpec) -> Iterator[str]:
     for number, row in read_json_lines(spec):
         if spec.column not in row:
-            raise InputError(
-                f"SPEC '{spec.text}': line {number} has no column '{spec.column}': {nearest(spec.column, row)}"
-            )
+            columns = nearest(spec.column, row)
+            raise InputError(f"SPEC '{spec.text}': line {number} has no column '{spec.column}': {columns}")
         yield as_text(spec, row[spec.column], spec.column, f"line {number}")
 
 
@@ -81,13 +81,15 @@ def as_text(spec: CorpusSpec, value: object, column: str, where: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"SPEC '{spec.text}': column '{column}' of {where} holds half a surrogate pair") from error
+        raise InputError(
+            f"SPEC '{spec.text}': column '{column}' of {where} holds half a surrogate pair"
+        ) from error
     return value
 
 
 def _mirror_column(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
     if mirror is None:
-        raise InputError(f"SPEC '{spec.text}' needs a mirror folder, and none is set")
+        raise InputError(f"SPEC '{spec.text}' needs a mirror folder: set mirror in the config, or --mirror")
     row = 0
     for path in _shards(spec, mirror):
         try:
@@ -134,21 +136,29 @@ def _hub_column(spec: CorpusSpec) -> Iterator[str]:
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
-        raise ResourceError(f"SPEC '{spec.text}' needs the datasets package: pip install datasets, {instead}") from error
+        raise ResourceError(
+            f"SPEC '{spec.text}' needs the datasets package: pip install datasets, {instead}"
+        ) from error
     organisation, name, *config = spec.source.split("/")
     try:
         rows = datasets.load_dataset(f"{organisation}/{name}", *config, split=spec.split)
     except OSError as error:
-        raise ResourceError(f"SPEC '{spec.text}' cannot be fetched ({error}): go online, {instead}") from error
+        raise ResourceError(
+            f"SPEC '{spec.text}' cannot be fetched ({error}): go online, {instead}"
+        ) from error
     except ValueError as error:
         raise InputError(f"SPEC '{spec.text}': {error}") from error
     if spec.column not in rows.column_names:
-        raise InputError(f"SPEC '{spec.text}' has no column '{spec.column}': {nearest(spec.column, rows.column_names)}")
+        raise InputError(
+            f"SPEC '{spec.text}' has no column '{spec.column}': {nearest(spec.column, rows.column_names)}"
+        )
     for number, value in enumerate(rows[spec.column]):
         yield as_text(spec, value, spec.column, f"row {number}")
 
 
 def _builtin(spec: CorpusSpec) -> Iterator[str]:
     if spec.source != "pydoc":
-        raise InputError(f"SPEC '{spec.text}': there is no built-in text '{spec.source}'; there is builtin:pydoc")
+        raise InputError(
+            f"SPEC '{spec.text}': there is no built-in text '{spec.source}'; there is builtin:pydoc"
+        )
     yield from pydoc_texts(spec.split)

@@ -32,11 +32,15 @@ def read_tokens(spec: CorpusSpec) -> Ids:
             f"SPEC '{spec.text}': {path} is no plain .npy array (pickled objects are refused): {error}"
         ) from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"SPEC '{spec.text}': {path} is an archive of arrays; save one array with numpy.save")
+        raise InputError(
+            f"SPEC '{spec.text}': {path} is an archive of arrays; save one array with numpy.save"
+        )
     if array.dtype.kind not in "iu":
         raise InputError(f"SPEC '{spec.text}': {path} holds {array.dtype} numbers; token ids are integers")
     if array.ndim not in (1, 2):
-        raise InputError(f"SPEC '{spec.text}': {path} has {array.ndim} dimensions; rows of token ids have 2 (or 1)")
+        raise InputError(
+            f"SPEC '{spec.text}': {path} has {array.ndim} dimensions; rows of token ids have 2 (or 1)"
+        )
     if array.size == 0:
         raise InputError(f"SPEC '{spec.text}': {path} holds no tokens (shape {array.shape})")
     return array.astype(np.int64)
@@ -47,7 +51,9 @@ def token_rows(spec: CorpusSpec, array: Ids) -> list[Ids]:
     width = array.shape[1]
     length = spec.length or width
     if length > width:
-        raise InputError(f"SPEC '{spec.text}': length={length}, but the rows of {spec.source} have {width} tokens")
+        raise InputError(
+            f"SPEC '{spec.text}': length={length}, but the rows of {spec.source} have {width} tokens"
+        )
     return list(array[:, :length])
 
 
@@ -75,12 +81,14 @@ def read_traces(spec: CorpusSpec, codec: TextCodec) -> tuple[list[Ids], list[str
 def _part(spec: CorpusSpec, codec: TextCodec, trace: dict[str, Any], name: str, number: int) -> Ids:
     ids = trace.get(f"{name}_ids")
     if ids is not None:
-        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 2**31 for i in ids):
             raise InputError(f"SPEC '{spec.text}': {name}_ids of line {number} is no list of token ids")
         part = np.array(ids, dtype=np.int64)
         codec.check([part], f"SPEC '{spec.text}': {name}_ids of line {number}")
         return part
     if name not in trace:
         columns = ", ".join(trace) or "nothing"
-        raise InputError(f"SPEC '{spec.text}': line {number} has neither {name} nor {name}_ids; it has {columns}")
+        raise InputError(
+            f"SPEC '{spec.text}': line {number} has neither {name} nor {name}_ids; it has {columns}"
+        )
     return codec.ids(as_text(spec, trace[name], name, f"line {number}"))

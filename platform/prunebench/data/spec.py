@@ -2,14 +2,15 @@ r"""SPEC: the one line that names calibration text, probe text or the text of a 
 
 `KIND:SOURCE[#COLUMN][?OPTION=VALUE&...]`, with the kinds
 
-- `tokens:FILE.npy`: integer token ids; the rows of a matrix as they are, leading rows first (`length` keeps the
-  leading ids of each); a vector is one stream, cut into rows of `length`.
+- `tokens:FILE.npy`: integer token ids; the rows of a matrix as they are, leading rows first (`length` keeps
+  the leading ids of each); a vector is one stream, cut into rows of `length`.
 - `text:FILE`: UTF-8 text, one document.
 - `jsonl:FILE#column`: one JSON object a line; the column (default `text`) holds a document.
 - `traces:FILE`: one JSON object a line with `prompt` and `generation` as text, or `prompt_ids` and
-  `generation_ids` as lists of ids. A row is the whole prompt and the first `length` (2,048) ids of the generation.
-- `mirror:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: `ORG/NAME/CONFIG/SPLIT-*.parquet` below the mirror folder; without a
-  CONFIG `default`, or the only one there is.
+  `generation_ids` as lists of ids. A row is the whole prompt and the first `length` (2,048) ids of the
+  generation.
+- `mirror:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: `ORG/NAME/CONFIG/SPLIT-*.parquet` below the mirror folder;
+  without a CONFIG `default`, or the only one there is.
 - `hub:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: the same from the Hugging Face hub (needs the `datasets` package).
 - `builtin:pydoc[:split]`: Python's help topics; see `prunebench.data.pydoc` for the splits.
 
@@ -19,9 +20,10 @@ and the options
 - `length`: tokens a row, 512 unless given.
 - `sample`: `first` rows, or `random` ones without replacement, in the text's order.
 - `seed`: of the random sample (0).
-- `bos`: 1 starts every row with the beginning-of-sequence token, which counts towards `length` (traces: on top).
-- `join`: what stands between documents before they are cut into rows (`%0A%0A`, a blank line); `none` makes one
-  row of each document, with `length` as the upper bound.
+- `bos`: 1 starts every row with the beginning-of-sequence token, which counts towards `length` (traces: on
+  top).
+- `join`: what stands between documents before they are cut into rows (`%0A%0A`, a blank line); `none` makes
+  one row of each document, with `length` as the upper bound.
 
 The first `?` starts the options and the last `#` the column; `%3F`, `%23` and other URL escapes write these
 characters themselves. Relative paths start from the folder the caller names: that of the config file, or the
@@ -114,7 +116,9 @@ def _kind(text: str, head: str) -> Kind:
         if colon and kind == name:
             return kind
     if not colon or "/" in name:
-        raise InputError(f"SPEC '{text}' does not say what it is: write for example text:{text} ({', '.join(KINDS)})")
+        raise InputError(
+            f"SPEC '{text}' does not say what it is: write for example text:{text} ({', '.join(KINDS)})"
+        )
     raise InputError(f"SPEC '{text}': unknown kind '{name}': {nearest(name, KINDS)}")
 
 
@@ -141,7 +145,9 @@ def _check_dataset(text: str, kind: Kind, source: str, split: str) -> None:
     if len(parts) not in (2, 3) or not all(parts) or ".." in parts or "." in parts:
         raise InputError(f"SPEC '{text}': '{source}' is not ORG/NAME or ORG/NAME/CONFIG")
     if not split or "/" in split:
-        raise InputError(f"SPEC '{text}' names no split: write {kind}:{source}:SPLIT#COLUMN, for example :train#text")
+        raise InputError(
+            f"SPEC '{text}' names no split: write {kind}:{source}:SPLIT#COLUMN, for example :train#text"
+        )
 
 
 def _options(text: str, kind: Kind, query: str) -> dict[str, Any]:
@@ -150,7 +156,9 @@ def _options(text: str, kind: Kind, query: str) -> dict[str, Any]:
         name, equals, raw = item.partition("=")
         if name not in _OPTIONS[kind]:
             elsewhere = "does not apply to" if name in _OPTIONS["jsonl"] else "is unknown to"
-            raise InputError(f"SPEC '{text}': option '{name}' {elsewhere} {kind}: {nearest(name, _OPTIONS[kind])}")
+            raise InputError(
+                f"SPEC '{text}': option '{name}' {elsewhere} {kind}: {nearest(name, _OPTIONS[kind])}"
+            )
         if name in options:
             raise InputError(f"SPEC '{text}': option '{name}' is given twice")
         if not equals:

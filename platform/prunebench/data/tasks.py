@@ -1,7 +1,7 @@
 """Tasks as fixed lists of documents: windows of text for perplexity, items of the multiple-choice task.
 
-A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version holds
-the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
+A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version
+holds the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from prunebench.core.fingerprint import Json, canonical_json, sha256_arrays, sha256_json
 from prunebench.data.codec import Ids, TextCodec
 from prunebench.data.corpus import DEFAULT_LENGTH, load_corpus
+from prunebench.data.rows import TRACE_TOKENS
 from prunebench.data.spec import CorpusSpec
 from prunebench.errors import InputError
 
@@ -101,28 +102,27 @@ def perplexity_task(
         codec: the model's tokenizer.
         name: the task's name in the store.
         role: `test`, or `selection` where a search may look.
-        stride: tokens between the starts of windows. Unset: windows do not overlap, and the first token of each
-            (BOS, if there is one) is not scored. Set: a window scores only what no earlier window did.
+        stride: tokens between the starts of windows. Unset: windows do not overlap, and the first token of
+            each (BOS, if there is one) is not scored. Set: a window scores only what no earlier one did.
         mirror: folder that `mirror:` SPECs read.
 
     Raises:
         InputError: as `load_corpus`, and a stride where rows are not cut from one text.
     """
     if stride is not None and (spec.join is None or spec.kind == "traces" or spec.sample == "random"):
-        raise InputError(f"task {name}: a stride needs consecutive windows of one text, which '{spec.text}' has not")
+        raise InputError(
+            f"task {name}: a stride needs consecutive windows of one text, which '{spec.text}' has not"
+        )
     corpus = load_corpus(spec, codec, mirror=mirror, stride=stride, limit=None)
     if short := [row for row in corpus.rows if row.size < 2]:
-        raise InputError(f"task {name}: '{spec.text}' has a row of {short[0].size} token, which predicts nothing")
-    prefix = int(spec.bos)
-    documents = []
-    for number, row in enumerate(corpus.rows):
-        seen = 0 if stride is None or number == 0 else row.size - prefix - stride
-        payload = Window(ids=row, scored_from=max(1, prefix + seen))
-        documents.append(Document(doc_id=number, doc_hash=_window_hash(payload), payload=payload))
-    given = spec.kind in ("tokens", "traces")
+        raise InputError(
+            f"task {name}: '{spec.text}' has a row of {short[0].size} token, which predicts nothing"
+        )
+    documents = tuple(_window(number, row, spec.bos, stride) for number, row in enumerate(corpus.rows))
+    lengths = {"tokens": corpus.rows[0].size, "traces": TRACE_TOKENS}
     recipe: dict[str, Json] = {
-        "join": None if given else spec.join,
-        "length": spec.length or (None if given else DEFAULT_LENGTH),
+        "join": None if spec.kind in lengths else spec.join,
+        "length": spec.length or lengths.get(spec.kind, DEFAULT_LENGTH),
         "stride": stride,
         "bos": spec.bos,
         "windows": len(documents),
@@ -135,10 +135,16 @@ def perplexity_task(
         role=role,
         kind="perplexity",
         recipe=recipe,
-        documents=tuple(documents),
+        documents=documents,
         texts=corpus.texts,
     )
 
 
-def _window_hash(window: Window) -> str:
-    return sha256_json([sha256_arrays(window.ids), window.scored_from])
+def _window(number: int, row: Ids, bos: bool, stride: int | None) -> Document:
+    seen = 0 if stride is None or number == 0 else row.size - bos - stride
+    scored_from = max(1, bos + seen)
+    return Document(
+        doc_id=number,
+        doc_hash=sha256_json([sha256_arrays(row), scored_from]),
+        payload=Window(ids=row, scored_from=scored_from),
+    )

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Protocol
 
 from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import Document, Sample
+from prunebench.core.unit import Sample
+from prunebench.data.tasks import Document
 from prunebench.errors import NonFiniteError
-from prunebench.evaluation.choice import Choice
+from prunebench.evaluation.choice import MultipleChoice
 from prunebench.evaluation.perplexity import Perplexity
 from prunebench.models.load import DenseModel
 
@@ -27,4 +28,4 @@ class Evaluator(Protocol):
         ...
 
 
-EVALUATORS: Final[Mapping[str, Evaluator]] = {"perplexity": Perplexity(), "choice": Choice()}
+EVALUATORS: Final[Mapping[str, Evaluator]] = {"perplexity": Perplexity(), "choice": MultipleChoice()}

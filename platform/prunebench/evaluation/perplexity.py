@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import Document, Sample
+from prunebench.core.unit import Sample
+from prunebench.data.tasks import Document, Window
 from prunebench.errors import NonFiniteError
 from prunebench.models.load import DenseModel
 from prunebench.models.scoring import LogProbs, Row, token_logprobs
@@ -16,10 +17,7 @@ from prunebench.models.scoring import LogProbs, Row, token_logprobs
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Σ log p and the number of scored tokens of each window; the aggregate is exp(-Σ value / Σ weight).
-
-    A document's payload is `{"ids": token ids, "scored_from": number of leading tokens that are context only}`.
-    """
+    """Σ log p and the number of scored tokens of each window; the aggregate is exp(-Σ value / Σ weight)."""
 
     scorer_version: ClassVar[str] = "perplexity-1"
 
@@ -31,9 +29,14 @@ class Perplexity:
         Raises:
             InputError: a window without a scored token, or a token id outside the vocabulary.
         """
-        rows = [Row(np.asarray(d.payload["ids"]), int(d.payload["scored_from"])) for d in documents]
+        rows = [Row(window.ids, window.scored_from) for window in map(_window, documents)]
         for plan, logprobs in token_logprobs(dense, plans, rows):
             yield plan, _samples(plan, documents, logprobs)
+
+
+def _window(document: Document) -> Window:
+    assert isinstance(document.payload, Window)
+    return document.payload
 
 
 def _samples(

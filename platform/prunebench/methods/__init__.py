@@ -4,11 +4,14 @@ import difflib
 
 from prunebench.errors import InputError
 from prunebench.methods.base import AnyMethod
+from prunebench.methods.laco import LaCo
 from prunebench.methods.last_n import LastN
+from prunebench.methods.layertrim import LayerTrim
 from prunebench.methods.llm_streamline import LLMStreamline
 from prunebench.methods.lorp import LoRP
 from prunebench.methods.random_drop import RandomDrop
 from prunebench.methods.shortgpt import ShortGPT
+from prunebench.methods.simdiff import SimDiffMASD, SimDiffMSSD
 from prunebench.methods.wrp import WRP
 
 METHODS: dict[str, AnyMethod] = {
@@ -16,6 +19,10 @@ METHODS: dict[str, AnyMethod] = {
     "llm_streamline": LLMStreamline(),
     "lorp": LoRP(),
     "wrp": WRP(),
+    "simdiff_mssd": SimDiffMSSD(),
+    "simdiff_masd": SimDiffMASD(),
+    "laco": LaCo(),
+    "layertrim": LayerTrim(),
     "last_n": LastN(),
     "random": RandomDrop(),
 }

@@ -71,7 +71,9 @@ class Params:
             InputError: a layer that the model does not have.
         """
         if outside := [i for i in self.protect if not -num_layers <= i < num_layers]:
-            raise InputError(f"protect names layer {outside[0]}, but the model has layers 0 to {num_layers - 1}")
+            raise InputError(
+                f"protect names layer {outside[0]}, but the model has layers 0 to {num_layers - 1}"
+            )
         return frozenset(i % num_layers for i in self.protect)
 
     def prunable(self, num_layers: int) -> list[int]:

@@ -1,7 +1,8 @@
 """LaCo, layer collapse: merge consecutive blocks from the top down while the output stays similar.
 
-Budget: LaCo takes a threshold T, not a number of layers. A run is stopped at the first state with at least N
-layers removed and reaches N if exactly N are; T, the window C and the step I are searched unless given.
+LaCo takes a threshold T, not a number of layers. For a budget of N a run stops at the first state with at
+least N layers removed, and reaches N if exactly N are. T, the window C and the step I are searched unless
+they are given.
 """
 
 import math
@@ -21,7 +22,7 @@ MergeRule: TypeAlias = Literal["released", "rdsc", "drop"]
 WINDOWS = (4, 5, 6, 7, 3)
 """The paper's working range of C, in the order of preference."""
 LARGEST_WINDOW = 8
-"""C = N + 1, which reaches N in one merge, is tried up to this size."""
+"""C = N + 1, which removes N layers in one merge, is tried up to this size."""
 INTERVALS = (2, 1, 3)
 """The paper's working range of I, in the order of preference."""
 
@@ -31,10 +32,10 @@ class LaCoParams(Params):
     """Parameters of LaCo; a window that holds a protected layer is never merged."""
 
     merge_rule: MergeRule = "released"
-    """`released`: the last block's matrices, in effect what the authors' code does; `rdsc`: the paper's formula
+    """`released`: the last block's matrices, in effect what the authors' code does; `rdsc`: the paper's
     theta_l + sum_k (theta_{l+k} - theta_l); `drop`: the first block's."""
     threshold: float | None = None
-    """T: a merge is accepted where the similarity exceeds it; None searches the largest T that reaches N."""
+    """T: a merge whose similarity exceeds it is accepted; None searches the largest T that reaches N."""
     merge_layers: int | None = None
     """C: a window of C blocks becomes one; None tries 4, 5, 6, 7, 3 and N + 1 where that is at most 8."""
     interval: int | None = None
@@ -42,18 +43,22 @@ class LaCoParams(Params):
 
     def __post_init__(self) -> None:
         """Refuse what would merge nothing or never end."""
-        if self.merge_rule not in ("released", "rdsc", "drop"):
-            raise InputError(f"merge_rule '{self.merge_rule}': choose released, rdsc or drop")
         if self.merge_layers is not None and self.merge_layers < 2:
-            raise InputError(f"merge_layers {self.merge_layers}: a merge takes at least 2 blocks")
+            raise InputError(f"merge_layers {self.merge_layers}: a merge takes at least 2 layers")
         if self.interval is not None and self.interval < 1:
             raise InputError(f"interval {self.interval}: has to be at least 1")
-        if self.threshold is not None and not -1 <= self.threshold <= 1:
-            raise InputError(f"threshold {self.threshold}: a cosine lies between -1 and 1")
+
+    def settings(self, budget: Budget) -> list[tuple[int, int]]:
+        """The pairs (C, I) to try, in the order of preference."""
+        windows = (self.merge_layers,) if self.merge_layers else WINDOWS
+        if not self.merge_layers and budget.layers + 1 <= LARGEST_WINDOW:
+            windows = (*WINDOWS, budget.layers + 1)
+        intervals = (self.interval,) if self.interval else INTERVALS
+        return list(product(dict.fromkeys(windows), intervals))
 
 
 class Run(NamedTuple):
-    """Where the loop ended; it is the same for every T with `rejected` <= T < `accepted`."""
+    """Where a run ended: the same for every T with `rejected` <= T < `accepted`."""
 
     plan: PruningPlan
     rejected: float
@@ -66,11 +71,16 @@ class Run(NamedTuple):
         """Number of layers removed."""
         return self.plan.num_layers - len(self.plan.layers)
 
+    @property
+    def threshold(self) -> float:
+        """The observed similarity that gives this run as T, or just below all where none was rejected."""
+        return self.rejected if self.rejected > -math.inf else math.nextafter(self.accepted, -math.inf)
+
 
 def merged(plan: PruningPlan, first: int, last: int, rule: MergeRule) -> PruningPlan:
-    """The plan whose blocks at positions `first` to `last` are one, with the first's norms and biases.
+    """The plan in which the blocks at positions `first` to `last` are one, with the first's norms and biases.
 
-    Blocks that are merges themselves are linear in the dense blocks, and so is the result.
+    A block that is a merge itself is linear in the dense blocks, and so is the result.
     """
     window = plan.layers[first : last + 1]
     others = last - first
@@ -84,55 +94,150 @@ def merged(plan: PruningPlan, first: int, last: int, rule: MergeRule) -> Pruning
         for layer, coefficient in block.blend or ((block.base, 1.0),):
             blend[layer] = blend.get(layer, 0.0) + factor * coefficient
     one = LayerSpec(base=window[0].base, blend=tuple(blend.items()))
-    return PruningPlan(num_layers=plan.num_layers, layers=(*plan.layers[:first], one, *plan.layers[last + 1 :]))
+    return PruningPlan(
+        num_layers=plan.num_layers, layers=(*plan.layers[:first], one, *plan.layers[last + 1 :])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collapse:
-    """The loop of the released code for one model, target and merge rule."""
+    """The loop of the released code, for one window and step.
+
+    The released code allows windows of one block and resets a pointer beyond the last block; with C >= 2 and
+    I >= 1 the pointer always stays below the last block, and neither happens.
+    """
 
     num_layers: int
     target: int
+    """Number of removed layers at which a run stops."""
+    size: int
+    """C."""
+    interval: int
+    """I."""
     rule: MergeRule
     protected: frozenset[int]
     similarity: Callable[[PruningPlan], float]
 
-    def run(self, size: int, interval: int, threshold: float) -> Run:
-        """Merge while the similarity exceeds `threshold` until at least `target` layers are removed.
+    def counts(self) -> Callable[[int, int], frozenset[int]]:
+        """Function of pointer and number of blocks: the numbers of layers removed at the possible ends."""
 
-        The released code may meet windows of one block and resets its pointer beyond the top; with C >= 2 and
-        I >= 1 the pointer stays below the last block, and neither can happen.
+        @cache
+        def counts(first: int, blocks: int) -> frozenset[int]:
+            removed = self.num_layers - blocks
+            if removed >= self.target or first < 0:
+                return frozenset({removed})
+            merge = min(first + self.size, blocks) - 1 - first
+            return counts(first - 1, blocks) | counts(first - self.interval, blocks - merge)
+
+        return counts
+
+    @property
+    def start(self) -> int:
+        """Where the pointer starts: the first window ends at the block before the last."""
+        return self.num_layers - 1 - self.size
+
+    def run(
+        self, threshold: float, worthwhile: Callable[[int, int], bool] = lambda first, blocks: True
+    ) -> Run:
+        """Merge what exceeds `threshold` until at least `target` layers are removed or the bottom is reached.
+
+        Also ends where `worthwhile(pointer, number of blocks)` is false, before asking a further similarity.
         """
-        plan = PruningPlan.dense(self.num_layers)
+        plan, first = PruningPlan.dense(self.num_layers), self.start
         rejected, accepted = -math.inf, math.inf
-        first = self.num_layers - 1 - size
-        while first >= 0 and len(plan.layers) > self.num_layers - self.target:
-            last = min(first + size, len(plan.layers)) - 1
+        while first >= 0 and self.num_layers - len(plan.layers) < self.target:
+            if not worthwhile(first, len(plan.layers)):
+                break
+            last = min(first + self.size, len(plan.layers)) - 1
             step = 1
             if self.protected.isdisjoint(block.base for block in plan.layers[first : last + 1]):
                 candidate = merged(plan, first, last, self.rule)
                 similarity = self.similarity(candidate)
                 if similarity > threshold:
-                    plan, step = candidate, interval
+                    plan, step = candidate, self.interval
                     accepted = min(accepted, similarity)
                 else:
                     rejected = max(rejected, similarity)
             first -= step
         return Run(plan, rejected, accepted)
 
-    def runs(self, size: int, interval: int) -> Iterator[Run]:
-        """The run of every T from above all similarities down, each distinct one once."""
+    def runs(self) -> Iterator[Run]:
+        """The runs at every T, from above all similarities down, each distinct one once.
+
+        A run ends early where no decisions lead to exactly `target`; it then stands for every T that shares
+        its decisions so far.
+        """
+        counts = self.counts()
         threshold = math.inf
         while threshold > -math.inf:
-            run = self.run(size, interval, threshold)
+            run = self.run(threshold, lambda first, blocks: self.target in counts(first, blocks))
             yield run
             threshold = math.nextafter(run.rejected, -math.inf)
 
+    def ends(self) -> frozenset[int]:
+        """Every number of layers that some run may remove, whatever the similarities."""
+        return self.counts()(self.start, self.num_layers)
+
 
 class LaCo(Method[LaCoParams]):
-    """Of the plans that remove exactly N layers, the one whose output is most similar to the dense model's."""
+    """Of the plans that remove exactly N layers, the one of highest output similarity to the dense model."""
 
     name: ClassVar[str] = "laco"
     title: ClassVar[str] = "LaCo (Yang et al., 2024)"
     params: ClassVar[type[Params]] = LaCoParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"probe"})
+
+    def plan(self, seen: Measurements, budget: Budget, params: LaCoParams) -> Planned:
+        """Collapse with every setting, each at its largest T that removes exactly N layers.
+
+        Raises:
+            UnreachableError: no setting removes exactly N; names the nearest counts.
+        """
+        self.check(seen.shape, budget, params)
+        num_layers = seen.shape.num_layers
+        similarity = cache(seen.need_probe().output_similarity)
+        found: list[tuple[float, Run, Collapse]] = []
+        counts: set[int] = set()
+        for size, interval in params.settings(budget):
+            collapse = Collapse(
+                num_layers=num_layers,
+                target=budget.layers,
+                size=size,
+                interval=interval,
+                rule=params.merge_rule,
+                protected=params.protected(num_layers),
+                similarity=similarity,
+            )
+            if params.threshold is None:
+                run = next((run for run in collapse.runs() if run.removed == budget.layers), None)
+                counts |= collapse.ends()
+            else:
+                run = collapse.run(params.threshold)
+                counts.add(run.removed)
+            if run is not None and run.removed == budget.layers:
+                found.append((similarity(run.plan), run, collapse))
+        if not found:
+            raise UnreachableError(_unreachable(num_layers, budget.layers, params, counts))
+        value, run, collapse = max(found, key=lambda item: item[0])
+        chosen = {
+            "merge_layers": collapse.size,
+            "interval": collapse.interval,
+            "threshold": run.threshold,
+            "threshold_below": run.accepted,
+            "output_similarity": value,
+        }
+        return Planned(plan=run.plan, chosen=chosen)
+
+
+def _unreachable(num_layers: int, target: int, params: LaCoParams, counts: set[int]) -> str:
+    if params.threshold is None:
+        given = "no threshold removes"
+    else:
+        given = f"threshold {params.threshold} does not remove"
+    below = max((n for n in counts if n < target), default=None)
+    above = min((n for n in counts if n > target), default=None)
+    nearest = " and ".join(str(n) for n in (below, above) if n is not None)
+    return (
+        f"LaCo: {given} exactly {target} of {num_layers} layers (nearest: {nearest}): "
+        "choose such a budget, or leave merge_layers, interval and threshold unset"
+    )

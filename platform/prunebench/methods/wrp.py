@@ -72,7 +72,7 @@ def laplacian_gaps(S_LL: Array) -> tuple[float, float]:
 
 
 def eigengap_rule(gaps: tuple[float, float], reference: tuple[float, float]) -> tuple[float, int]:
-    """Return (rho, K): K = 2 where the second gap's excess over the reference is at least the third's, else 4.
+    """Return (rho, K): K = 2 where the second gap exceeds its reference by no less than the third, else 4.
 
     Equation 5; rho lies in [0, 1] and is 1 where neither gap exceeds its reference.
     """

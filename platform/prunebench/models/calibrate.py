@@ -1,11 +1,11 @@
 """One forward pass over calibration rows that serves every activation-based method.
 
-Hooks collect, batch by batch, the sums of `CalibrationStats`: float32 math on any model dtype, in chunks that stay
-in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, C hidden size,
-L blocks, B = L + 1 block boundaries.
+Hooks collect, batch by batch, the sums of `CalibrationStats`: float32 math on any model dtype, in chunks that
+stay in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, C hidden
+size, L blocks, B = L + 1 block boundaries.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
 
 TOKENS_PER_BATCH: Final = 2048
-TOKENS_PER_SHARD: Final = 16384
 # Elements of a chunk: what stays in a second-level cache, or keeps a GPU busy.
 _CACHED: Final = {"cpu": 1 << 17}
 _UNCACHED: Final = 1 << 26
@@ -30,26 +29,27 @@ def calibrate(dense: DenseModel, rows: Sequence[np.ndarray], source: str) -> Cal
 
     Args:
         dense: the model; it is left as it was.
-        rows: token ids, one integer array of shape (length,) a row, of any lengths. No padding, no truncation.
+        rows: token ids, one integer array of shape (length,) a row, of any lengths; neither padded nor cut.
         source: what is measured (weights, dtype and token ids of the whole calibration).
 
     Returns:
         Sums over all tokens of all rows. The batches, and so the bits, depend on the rows alone.
 
     Raises:
-        InputError: no rows, an empty row, token ids outside the vocabulary, or activations that are not finite.
+        InputError: no rows, an empty row, token ids outside the vocabulary, activations that are not finite.
     """
     _check_rows(rows, dense.model.model.embed_tokens.num_embeddings)
-    recorder = _Recorder(dense)
+    plan = batches([len(row) for row in rows])
+    recorder = _Recorder(dense, max(len(batch) * len(rows[batch[0]]) for batch in plan))
     with torch.inference_mode(), recorder.watching():
-        for batch in batches([len(row) for row in rows]):
+        for batch in plan:
             ids = torch.from_numpy(np.stack([rows[i] for i in batch]).astype(np.int64)).to(dense.device)
             recorder.finish_batch(dense.model.model(input_ids=ids, use_cache=False).last_hidden_state)
     return recorder.stats(source)
 
 
 def batches(lengths: Sequence[int]) -> list[tuple[int, ...]]:
-    """Group rows of equal length, in their order, into batches of at most `TOKENS_PER_BATCH` tokens (or one row)."""
+    """Group rows of equal length, in their order, into batches of one row or at most `TOKENS_PER_BATCH` tokens."""
     groups: dict[int, list[int]] = {}
     for row, length in enumerate(lengths):
         groups.setdefault(length, []).append(row)
@@ -59,20 +59,6 @@ def batches(lengths: Sequence[int]) -> list[tuple[int, ...]]:
         for size in [max(1, TOKENS_PER_BATCH // length)]
         for start in range(0, len(group), size)
     ]
-
-
-def shards(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Cut rows into the fixed ranges (start, stop) that workers calibrate, of about `TOKENS_PER_SHARD` tokens each.
-
-    The ranges depend on the rows alone, so sums merged in this order are the same bytes for any number of workers.
-    """
-    cuts, tokens = [0], 0
-    for row, length in enumerate(lengths):
-        if tokens and tokens + length > TOKENS_PER_SHARD:
-            cuts.append(row)
-            tokens = 0
-        tokens += length
-    return list(zip(cuts, [*cuts[1:], len(lengths)], strict=True))
 
 
 def _check_rows(rows: Sequence[np.ndarray], vocab_size: int) -> None:
@@ -96,23 +82,27 @@ def _check_rows(rows: Sequence[np.ndarray], vocab_size: int) -> None:
 class _Recorder:
     """What the hooks write to: the states of the batch under way, and the sums so far."""
 
-    def __init__(self, dense: DenseModel) -> None:
+    def __init__(self, dense: DenseModel, max_tokens: int) -> None:
         self.dense = dense
-        self.blocks: nn.ModuleList = dense.model.model.layers
+        self.blocks = dense.model.model.layers
+        self.max_tokens = max_tokens
+        # h_0 … h_L and norm(h_L) of the batch in the model's dtype, copied into memory that all batches share:
+        # keeping the model's own tensors alive makes the allocator ask the system for fresh pages all the time.
+        self.states = torch.empty(0)
+        self.seen = 0
+        self.before = self.mid = torch.empty(0)
+        self.dots: list[Tensor] = []
         self.tokens = 0
-        self.states: list[Tensor] = []
-        self.mid: list[Tensor] = []
-        self.sublayers: list[tuple[Tensor, Tensor, Tensor]] = []
         num_layers = len(self.blocks)
-        size = num_layers + 2
-        self.cosine = torch.zeros(size, size, dtype=torch.float64, device=dense.device)
-        # Rows: cosine over attention, cosine over MLP, squared change, absolute change.
-        self.per_layer = torch.zeros(4, num_layers, dtype=torch.float64, device=dense.device)
+        float64: dict[str, Any] = {"dtype": torch.float64, "device": dense.device}
+        self.cosine = torch.zeros(num_layers + 2, num_layers + 2, **float64)
+        self.sublayer_cosine = torch.zeros(2, num_layers, **float64)
+        self.change = torch.zeros(2, num_layers, **float64)
         self.features = [_Moments() for _ in self.blocks]
         self.attention = [_Moments() for _ in self.blocks]
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Generator[None]:
         """Hook every block, and take all hooks off again."""
         mid_input = self.dense.checkpoint.family.mid_input
         with ExitStack() as hooks:
@@ -127,59 +117,65 @@ class _Recorder:
             hooks.callback(self.blocks[-1].register_forward_hook(_on_output(self._see_boundary)).remove)
             yield
 
-    def _see_boundary(self, state: Tensor) -> None:
-        if self.states:
-            before, mid = self.states[-1], self.mid.pop()
-            self.sublayers.append((_dot(before, mid), _dot(mid, mid), _dot(mid, state)))
-        self.states.append(state)
-
     def _see_mid(self, state: Tensor) -> None:
-        self.mid.append(state)
+        self.mid = state
+
+    def _see_boundary(self, state: Tensor) -> None:
+        if self.seen:
+            self.dots.append(_dots(self.mid, self.before, state))
+        self.before = state
+        self._keep(state)
+
+    def _keep(self, state: Tensor) -> None:
+        if not self.states.numel():
+            self.states = state.new_empty(len(self.blocks) + 2, self.max_tokens, state.shape[1])
+        self.states[self.seen, : len(state)] = state
+        self.seen += 1
 
     def finish_batch(self, normed: Tensor) -> None:
         """Add the batch whose forward pass has ended; `normed` is its output after the final norm."""
-        states = [*self.states, normed.flatten(0, 1)]
-        num_layers = len(self.blocks)
+        normed = normed.flatten(0, 1)
+        self._keep(normed)
+        states, num_layers = self.states[:, : len(normed)], len(self.blocks)
         step = max(1, 4 * _chunk_elements(normed) // (len(states) * normed.shape[-1]))
-        ones = normed.new_ones(normed.shape[-1], dtype=torch.float32)
+        ones = normed.new_ones(normed.shape[1], dtype=torch.float32)
         norms = []
-        for start in range(0, len(states[0]), step):
-            chunk = torch.stack([state[start : start + step].to(ones) for state in states])
+        for part in states.split(step, dim=1):
+            chunk = part.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             change = chunk[1:-1] - chunk[:-2]
-            self.per_layer[2] += torch.linalg.vector_norm(change, dim=-1).double().square().sum(1)
-            self.per_layer[3] += (change.abs_() @ ones).double().sum(1)
+            self.change[0] += torch.linalg.vector_norm(change, dim=-1).double().square().sum(1)
+            self.change[1] += (change.abs_() @ ones).double().sum(1)
             norms.append(torch.linalg.vector_norm(chunk, dim=-1))
             # A zero vector has no direction: its cosine with anything counts as 0.
             flat = chunk.div_(norms[-1].clamp_min(_TINY).unsqueeze(-1)).flatten(1)
             self.cosine += flat @ flat.T
         norm_BT = torch.cat(norms, dim=1)
         self._check_finite(norm_BT)
-        before, square, after = (torch.stack([dot.to(ones) for dot in dots]) for dots in zip(*self.sublayers, strict=True))
-        mid_norm = square.sqrt()
-        self.per_layer[0] += (before / (norm_BT[:num_layers] * mid_norm).clamp_min(_TINY)).double().sum(1)
-        self.per_layer[1] += (after / (norm_BT[1:-1] * mid_norm).clamp_min(_TINY)).double().sum(1)
-        self.tokens += len(states[0])
-        self.states.clear()
-        self.sublayers.clear()
+        before, square, after = torch.stack([dots.to(norm_BT) for dots in self.dots], dim=1)
+        mid = square.sqrt_()
+        self.sublayer_cosine[0] += (before / (norm_BT[:num_layers] * mid).clamp_min(_TINY)).double().sum(1)
+        self.sublayer_cosine[1] += (after / (norm_BT[1:-1] * mid).clamp_min(_TINY)).double().sum(1)
+        self.tokens += len(normed)
+        self.seen = 0
+        self.dots.clear()
 
     def _check_finite(self, norms: Tensor) -> None:
-        """Refuse a batch with NaN or infinity, naming the first place; `norms` has L + 2 rows, the last normed."""
+        """Refuse a batch with NaN or infinity and name the first place, of h_0 … h_L and norm(h_L)."""
         finite = torch.isfinite(norms).all(dim=1).tolist()
-        if all(finite):
-            return
-        first = finite.index(False)
-        place = "the embeddings" if first == 0 else f"the output of layer {first - 1}"
-        raise InputError(_not_finite("the final norm" if first == len(finite) - 1 else place, self.dense.dtype))
+        if not all(finite):
+            outputs = [f"the output of layer {i}" for i in range(len(self.blocks))]
+            place = ["the embeddings", *outputs, "the final norm"][finite.index(False)]
+            raise InputError(_not_finite(place, self.dense.dtype))
 
     def stats(self, source: str) -> CalibrationStats:
         """The sums so far."""
-        cosine, per_layer = self.cosine.cpu().numpy(), self.per_layer.cpu().numpy()
+        cosine = self.cosine.cpu().numpy()
+        attention, mlp, squared, absolute = torch.cat([self.sublayer_cosine, self.change]).cpu().numpy()
         feature_sum, feature_square = _stacked(self.features)
         attention_sum, attention_square = _stacked(self.attention)
         places = {
-            "attention of layer": per_layer[0],
-            "MLP of layer": per_layer[1],
-            "change over layer": per_layer[2],
+            "residual stream between the sublayers of layer": attention,
+            "change over layer": squared,
             "input of down_proj in layer": feature_square,
             "input of o_proj in layer": attention_square,
         }
@@ -191,10 +187,10 @@ class _Recorder:
             tokens=self.tokens,
             cosine_BB=cosine[:-1, :-1].copy(),
             cosine_normed_L=cosine[:-2, -1].copy(),
-            cosine_attention_L=per_layer[0],
-            cosine_mlp_L=per_layer[1],
-            squared_change_L=per_layer[2],
-            absolute_change_L=per_layer[3],
+            cosine_attention_L=attention,
+            cosine_mlp_L=mlp,
+            squared_change_L=squared,
+            absolute_change_L=absolute,
             feature_sum_LI=feature_sum,
             feature_square_LI=feature_square,
             attention_sum_LA=attention_sum,
@@ -220,15 +216,20 @@ class _Moments:
 
 
 def _stacked(moments: Sequence[_Moments]) -> tuple[Array, Array]:
-    first, second = (np.stack([m.sums[row].cpu().numpy() for m in moments if m.sums is not None]) for row in (0, 1))
+    first, second = (
+        np.stack([m.sums[row].cpu().numpy() for m in moments if m.sums is not None]) for row in (0, 1)
+    )
     return first, second
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Dot product of every token, float32 of shape (T,)."""
-    step = max(1, _chunk_elements(a) // a.shape[1])
-    parts = zip(a.split(step), b.split(step), strict=True)
-    return torch.cat([torch.linalg.vecdot(x.float(), y.float()) for x, y in parts])
+def _dots(mid: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Dot products of h_mid with h_in, itself and h_out, float32 of shape (3, T)."""
+    step = max(1, _chunk_elements(mid) // mid.shape[1])
+    dots = []
+    for parts in zip(before.split(step), mid.split(step), after.split(step), strict=True):
+        x, m, y = (part.float() for part in parts)
+        dots.append(torch.stack([torch.linalg.vecdot(m, other) for other in (x, m, y)]))
+    return torch.cat(dots, dim=1)
 
 
 def _chunk_elements(x: Tensor) -> int:
@@ -246,7 +247,7 @@ def _on_input(see: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Any, 
 
 
 def _on_output(see: Callable[[Tensor], None]) -> Callable[[nn.Module, Any, Any], None]:
-    """A hook that shows a block's output, which is a tensor or the first of a tuple, depending on the version."""
+    """A hook that shows a block's output: a tensor, or the first of a tuple in other versions of the library."""
 
     def hook(_: nn.Module, __: object, output: Tensor | tuple[Tensor, ...]) -> None:
         see((output if isinstance(output, Tensor) else output[0]).flatten(0, 1))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -49,10 +49,10 @@ class Checkpoint:
     path: Path
     name: str
     """As it was asked for: a path, a hub id or builtin:NAME."""
-    config: Config
-    family: Family
+    config: Config = field(repr=False)
+    family: Family = field(repr=False)
     shape: ModelShape
-    tensors: Mapping[str, TensorEntry]
+    tensors: Mapping[str, TensorEntry] = field(repr=False)
 
     @classmethod
     def open(cls, model: str | Path) -> "Checkpoint":

@@ -1,4 +1,4 @@
-"""ModelProbe: answers the questions of probe methods with forward passes, and never the same question twice."""
+"""ModelProbe: answers what probe methods ask with forward passes, and never runs the same question twice."""
 
 import math
 import time
@@ -26,7 +26,7 @@ BOUNDARY_BYTES = 1 << 30
 class Boundaries:
     """The states at block boundaries of the plan run last, from which the next plan continues.
 
-    Candidates of a search differ late in the stack more often than not: dropping each block in turn costs half.
+    A search that drops or merges each block in turn costs about half.
     """
 
     def __init__(self, runner: Runner, limit: int = BOUNDARY_BYTES) -> None:
@@ -36,6 +36,11 @@ class Boundaries:
         self._stride = max(1, -(-size * runner.shape.num_layers // limit))
         self._specs: tuple[LayerSpec, ...] = ()
         self._kept: dict[int, States] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the boundaries kept now."""
+        return sum(hidden.nbytes for states in self._kept.values() for hidden in states)
 
     def normed(self, plan: PruningPlan) -> States:
         """The normed final states under the plan.

@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens under many plans of one model.
 
-Bits: rows of equal length share a batch, in the order given and without padding, so batches are a pure function of
-the rows. The head sees only the states that predict a scored token.
+Bits: rows of equal length share a batch, in the order given and without padding, so batches are a pure
+function of the rows. The head sees only the states that predict a scored token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ class Row:
     scored_from: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a row without a scored token, or one whose first token, which nothing predicts, is scored."""
+        """Refuse a row without a scored token, or one that scores its first token, which nothing predicts."""
         if not 1 <= self.scored_from < len(self.ids):
             raise InputError(
                 f"a row of {len(self.ids)} tokens cannot be scored from token {self.scored_from}: "
@@ -43,7 +43,7 @@ class Row:
 
 
 def batches_of(lengths: Sequence[int], tokens: int = TOKENS_PER_BATCH) -> tuple[tuple[int, ...], ...]:
-    """Group the indices of rows of equal length into batches of at most `tokens` tokens (at least one row)."""
+    """Group the indices of rows of equal length into batches of at most `tokens` tokens, or of one row."""
     groups: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         groups.setdefault(length, []).append(index)
@@ -80,7 +80,7 @@ class Scorer:
         self.runner = Runner(dense, stack([row.ids for row in rows], self._batches))
 
     def logprobs(self, normed: States) -> tuple[LogProbs, ...]:
-        """Log-probabilities of each row's scored tokens, NaN where the logits are not finite."""
+        """Log-probabilities of each row's scored tokens; not finite where a logit is not."""
         found: dict[int, LogProbs] = {}
         for batch, hidden in zip(self._batches, normed, strict=True):
             rows = [self.rows[i] for i in batch]
@@ -96,7 +96,7 @@ class Scorer:
 def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProbs:
     """Log-probabilities of `targets` (n,) after the normed states (n, hidden), in float32 arithmetic.
 
-    NaN where a logit is not finite.
+    Not finite where a logit is not finite.
     """
     parts = []
     for start in range(0, len(normed), HEAD_CHUNK):
@@ -109,7 +109,8 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
         if (cap := getattr(dense.model.config, "final_logit_softcapping", None)) is not None:
             logits = torch.tanh(logits / cap) * cap
         picked = logits.float().log_softmax(-1).gather(-1, targets[start : start + HEAD_CHUNK, None])[:, 0]
-        parts.append(torch.where(logits.isfinite().all(-1), picked, torch.nan).cpu())
+        # Infinite and undefined logits spread through the softmax, all but negative infinity.
+        parts.append(torch.where(logits.amin(-1).isfinite(), picked, torch.nan).cpu())
     return torch.cat(parts).double().numpy()
 
 
@@ -118,7 +119,7 @@ def token_logprobs(
 ) -> Iterator[tuple[PruningPlan, tuple[LogProbs, ...]]]:
     """Yield each distinct plan with the log-probabilities of every row's scored tokens, in nats.
 
-    Values are NaN where the logits are not finite. What a plan gets does not depend on the other plans.
+    Values are not finite where a logit is not. What a plan gets does not depend on the other plans.
 
     Raises:
         InputError: a token id outside the model's vocabulary.

@@ -1,8 +1,8 @@
 """Many plans of one model, run as a trie of block lists: a prefix that plans share is run once.
 
-The hidden states of equal-length rows are one tensor of shape (rows, tokens, hidden). Masks, rotary embeddings and the
-scaling of the embeddings come from the model's own forward pass, which is run once over blocks that only take notes,
-so every family is right by construction and the results are those of `model(...)` bit for bit.
+Rows of one length are one tensor (rows, tokens, hidden). Masks, rotary embeddings and the scaling of the
+embeddings come from the model's own forward pass, run once over blocks that only take notes. So every family
+is right by construction, and the results are those of `model(...)` bit for bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -13,7 +13,6 @@ from prunebench.pipeline.planning import plan_all
 from prunebench.pipeline.prepare import Subject, prepare
 from prunebench.pipeline.progress import Progress
 from prunebench.pipeline.session import open_session
-from prunebench.store.derive import derive_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,6 @@ def run_benchmark(
         seen = measure(session, subjects)
         planned = plan_all(session, subjects, seen)
         evaluate(session, subjects, planned)
-        session.ledger.fold()
-        derive_results(store)
         return Outcome(
             run_id=session.log.run_id,
             store=store,

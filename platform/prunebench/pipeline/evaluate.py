@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem, Unit
-from prunebench.data.tasks import Choice, Document, TaskData, Window, document_hash, ranges
-from prunebench.evaluation.base import EVALUATORS
+from prunebench.data.tasks import Choice, Document, TaskData, Window, range_hash, ranges
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
 from prunebench.pipeline.session import Session
@@ -50,6 +49,9 @@ def missing_plans(exam: Exam, plans: Sequence[PruningPlan], present: set[str]) -
 
 
 def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam]:
+    # Imported here because it imports torch, and wrong settings are refused without it.
+    from prunebench.evaluation.base import EVALUATORS
+
     for start, stop in ranges(task):
         documents = task.documents[start:stop]
         unit = Unit(
@@ -59,7 +61,7 @@ def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam]:
             task=task.name,
             task_version=task.version,
             recipe=task.recipe_json,
-            document_hash=document_hash(task, start, stop),
+            document_hash=range_hash(task, start, stop),
             start=start,
             stop=stop,
             dtype=subject.entry.dtype,

@@ -1,6 +1,6 @@
 """From an experiment file to subjects: everything is resolved and refused here, before any work."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry, PerplexityTask
@@ -9,8 +9,9 @@ from prunebench.core.budget import Budget, parse_budget
 from prunebench.core.fingerprint import sha256_json
 from prunebench.data.corpus import Corpus, TextCodec, load_corpus
 from prunebench.data.leaks import Overlap, check_leaks
+from prunebench.data.passages import choice_task
 from prunebench.data.spec import parse_spec
-from prunebench.data.tasks import TaskData, choice_task, perplexity_task
+from prunebench.data.tasks import TaskData, perplexity_task
 from prunebench.errors import UnsupportedError
 from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
@@ -81,22 +82,12 @@ def text_codec(checkpoint: Checkpoint) -> TextCodec:
     )
 
 
-def requests_of(
-    checkpoint: Checkpoint, entries: Iterable[MethodEntry], budgets: tuple[int | str, ...]
-) -> tuple[Request, ...]:
-    """Every method at every budget, checked against the model's shape.
+def request_of(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> Request:
+    """One method at one budget, checked against the model's shape.
 
     Raises:
-        BudgetError: a budget that a method cannot meet.
+        InputError: an unknown parameter, or a budget that the method cannot meet.
     """
-    return tuple(
-        _request(checkpoint, entry, asked)
-        for entry in entries
-        for asked in (budgets if entry.budgets is None else entry.budgets)
-    )
-
-
-def _request(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> Request:
     method = method_named(entry.method)
     params = parse_params(method, entry.params)
     budget = parse_budget(asked, checkpoint.shape.num_layers)
@@ -123,7 +114,11 @@ def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
         path = str(local)
     checkpoint = Checkpoint.open(path)
     codec = text_codec(checkpoint)
-    requests = requests_of(checkpoint, experiment.methods, experiment.budgets)
+    requests = tuple(
+        request_of(checkpoint, method, asked)
+        for method in experiment.methods
+        for asked in (experiment.budgets if method.budgets is None else method.budgets)
+    )
     mirror = None if experiment.mirror is None else experiment.resolve(experiment.mirror)
 
     def corpus(spec: str) -> Corpus:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prunebench.config.experiment import MethodEntry
-from prunebench.config.params import params_json
+from prunebench.config.params import params_json, parse_params
 from prunebench.core.fingerprint import Json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
@@ -30,11 +30,12 @@ from prunebench.data.corpus import Corpus, load_corpus
 from prunebench.data.spec import parse_spec
 from prunebench.errors import InputError, PrunebenchError, UnreachableError
 from prunebench.evaluation.planning import ask_method
+from prunebench.methods import method_named
 from prunebench.methods.base import Measurements
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.measure import shards
-from prunebench.pipeline.prepare import Request, requests_of, text_codec
+from prunebench.pipeline.prepare import Request, request_of, text_codec
 from prunebench.pipeline.progress import Progress
 
 
@@ -104,9 +105,10 @@ def prepare_prune(
     Raises:
         InputError: anything that is wrong with them.
     """
-    entry = MethodEntry.model_validate({"method": method, "params": params})
+    parse_params(method_named(method), params)
+    entry = MethodEntry(method=method, params=params)
     checkpoint = Checkpoint.open(model)
-    (request,) = requests_of(checkpoint, [entry], (budget,))
+    request = request_of(checkpoint, entry, budget)
     if request.unsupported:
         raise InputError(request.unsupported)
     codec = text_codec(checkpoint)

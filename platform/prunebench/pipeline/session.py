@@ -13,6 +13,7 @@ from prunebench.pipeline.executor import Executor
 from prunebench.pipeline.progress import Progress
 from prunebench.pipeline.provenance import provenance
 from prunebench.store.artifacts import save_planned, save_stats
+from prunebench.store.derive import derive_results
 from prunebench.store.ledger import Ledger
 from prunebench.store.probes import ProbeMemory
 from prunebench.store.runs import RunLog
@@ -96,4 +97,9 @@ def open_session(
         except BaseException as error:
             log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
-        log.end("failed" if session.failures else "done")
+        else:
+            log.end("failed" if session.failures else "done")
+        finally:
+            # Also after an interruption: results always say what the store holds.
+            ledger.fold()
+            derive_results(store)

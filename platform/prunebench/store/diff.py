@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from prunebench.store.read import read_results, read_samples
@@ -49,9 +50,16 @@ def _differences(name: str, a: pd.DataFrame, b: pd.DataFrame, roots: tuple[Path,
     differing = unequal.any(axis=1)
     for index in common[differing][:SHOWN]:
         columns = unequal.columns[unequal.loc[index]]
-        values = ", ".join(f"{c}: {left.at[index, c]!r} and {right.at[index, c]!r}" for c in columns)
+        values = ", ".join(
+            f"{c}: {_plain(left.at[index, c])} and {_plain(right.at[index, c])}" for c in columns
+        )
         lines.append(f"{name}: differs: {_spell(name, left.loc[[index]].reset_index().iloc[0])}: {values}")
     return lines + _more(name, differing.sum(), "rows that differ")
+
+
+def _plain(value: object) -> str:
+    """All digits of a number, and text in quotes."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def _more(name: str, count: int, what: str) -> list[str]:

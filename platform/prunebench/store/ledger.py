@@ -6,6 +6,7 @@ unit once, so a crash between the two neither loses nor doubles a unit.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from prunebench.store.samples import (
     unit_table,
 )
 
-FOLD_EVERY = 1_000
+FOLD_EVERY: int = 1_000
 
 
 class Ledger:
@@ -120,9 +121,9 @@ class Ledger:
 
     def attempts(self, key: str) -> int:
         """The highest recorded failed attempt of a unit or item, 0 when there is none."""
-        numbers = [
-            path.name.split(".")[-2] for path in (self.root / "failures").glob(f"{file_key(key)}.*.json")
-        ]
+        file = re.compile(rf"{re.escape(file_key(key))}\.(\d+)\.json")
+        names = (path.name for path in (self.root / "failures").iterdir())
+        numbers = [match[1] for name in names if (match := file.fullmatch(name))]
         return max((int(number) for number in numbers), default=0)
 
     def fail(self, key: str, error: str, traceback: str, attempt: int) -> None:

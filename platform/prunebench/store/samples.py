@@ -73,8 +73,9 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None = None
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
+        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"{path} is not a readable Parquet file of this store ({str(error).splitlines()[0]}): "
+            f"{path} is not a readable Parquet file of this store ({reason}): "
             "delete it and run the same command again, which computes what it held; "
             "`prunebench store verify` lists every such file"
         ) from error

@@ -49,7 +49,10 @@ def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
     try:
         return read_parquet(path, schema), []
     except InputError as error:
-        return schema.empty_table(), [Finding(str(path), str(error).split("(")[-1].split(")")[0], AGAIN)]
+        reason = str(error.__cause__).partition("\n")[0]
+        return schema.empty_table(), [
+            Finding(str(path), f"not a readable file of this store ({reason})", AGAIN)
+        ]
 
 
 def _samples(root: Path) -> Iterator[Finding]:

@@ -1,0 +1,182 @@
+"""The report: one HTML page without scripts or requests, and the leaderboard as CSV, Markdown and LaTeX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from prunebench.errors import ResourceError
+from prunebench.methods.wrp import weight_similarity
+from prunebench.report.board import Board, BudgetTable
+from prunebench.report.curves import curves
+from prunebench.report.heatmap import heatmap
+from prunebench.report.layer_map import layer_map
+from prunebench.report.layers import near_twins, twins
+from prunebench.report.metrics import counted
+from prunebench.report.notes import (
+    Planning,
+    Warned,
+    failures_of,
+    plannings_of,
+    runs_of,
+    warnings_of,
+)
+from prunebench.report.source import Calibration, Source, read_calibrations, read_source, read_weights
+from prunebench.report.tables import leaderboard
+from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
+from prunebench.store.append import write_atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPaths:
+    """The files of a report."""
+
+    html: Path
+    csv: Path
+    markdown: Path
+    latex: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headed:
+    """A table with its heading and what its plans have in common."""
+
+    heading: str
+    table: BudgetTable
+    same: tuple[str, ...]
+    near: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Everything that the page says of one model."""
+
+    board: Board
+    facts: str
+    tables: tuple[Headed, ...]
+    legend: tuple[str, ...]
+    curves: tuple[Markup, ...]
+    layer_map: Markup
+    similarities: tuple[Markup, ...]
+    warnings: tuple[Warned, ...]
+    plannings: tuple[Planning, ...]
+
+
+def write_report(store: Path, out: Path) -> ReportPaths:
+    """Write index.html, leaderboard.csv, leaderboard.md and leaderboard.tex into the folder `out`.
+
+    Equal stores give equal bytes. The store is only read.
+
+    Raises:
+        InputError: no store, a newer or damaged one, or one without results.
+        ResourceError: `out` cannot be written.
+    """
+    source = read_source(store)
+    table = leaderboard(source)
+    calibrations = read_calibrations(store, source)
+    sections = tuple(_section(store, source, board, calibrations) for board in table.boards)
+    failures, mended = failures_of(source)
+    others = [one for one in calibrations if not one.weights_id]
+    page = (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            title=_title(sections),
+            demonstration=table.demonstration,
+            sections=sections,
+            others=[_calibration_map(one) for one in others],
+            runs=runs_of(source),
+            failures=failures,
+            mended=mended,
+        )
+    )
+    paths = ReportPaths(
+        html=out / "index.html",
+        csv=out / "leaderboard.csv",
+        markdown=out / "leaderboard.md",
+        latex=out / "leaderboard.tex",
+    )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"cannot make the folder {out}: {error.strerror}") from error
+    write_atomic(paths.csv, to_csv(table).encode())
+    write_atomic(paths.markdown, to_markdown(table).encode())
+    write_atomic(paths.latex, to_latex(table).encode())
+    write_atomic(paths.html, page.encode())
+    return paths
+
+
+def environment() -> Environment:
+    """The templates of the installed package; whatever is no markup of ours is escaped."""
+    return Environment(
+        loader=PackageLoader("prunebench.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _title(sections: Sequence[Section]) -> str:
+    if len(sections) == 1:
+        return f"Structured pruning of {sections[0].board.model}"
+    return f"Structured pruning of {counted(len(sections), 'model')}"
+
+
+def _section(store: Path, source: Source, board: Board, calibrations: Sequence[Calibration]) -> Section:
+    own = [one for one in calibrations if one.weights_id == board.weights_id]
+    weights = read_weights(store, board.weights_id)
+    similarities = [_calibration_map(one) for one in own]
+    num_features = own[0].stats.feature_sum_LI.shape[1] if own else None
+    if weights is not None:
+        num_features = weights.column_square_LI.shape[1]
+        similarities.append(heatmap(weight_similarity(weights), "Weights of layers (WRP)", "layer"))
+    return Section(
+        board=board,
+        facts=_facts(board),
+        tables=tuple(_headed(board, table, source) for table in board.tables),
+        legend=tuple(legend(board)),
+        curves=tuple(curves(board)),
+        layer_map=layer_map(board, source.plans, num_features),
+        similarities=tuple(similarities),
+        warnings=tuple(warnings_of(board, source)),
+        plannings=tuple(plannings_of(board)),
+    )
+
+
+def _headed(board: Board, table: BudgetTable, source: Source) -> Headed:
+    return Headed(
+        heading=heading(board, table),
+        table=table,
+        same=tuple(" = ".join(names) for names in twins(table)),
+        near=tuple(near_twins(table, source.plans)),
+    )
+
+
+def _calibration_map(one: Calibration) -> Markup:
+    told = ", ".join(part for part in (f"{one.stats.tokens:,} tokens", one.setting) if part)
+    title = f"Calibration {one.name} ({told})"
+    return heatmap(
+        one.stats.similarity_BB, title, "block boundary: 0 is the embedding, the last before the norm"
+    )
+
+
+def _facts(board: Board) -> str:
+    """One sentence on what was asked and what came of it."""
+    rows = [row for table in board.tables for row in table.rows if not row.label.dense]
+    if not rows:
+        return f"{counted(board.num_layers, 'layer')}; only the dense model was evaluated."
+    planned = [row for row in rows if row.variant["plan_id"] is not None]
+    plans = {row.variant["plan_id"] for row in planned}
+    contenders = {row.contender for row in rows}
+    holes = [row for row in planned if any(cell.value is None for cell in row.cells)]
+    text = (
+        f"{counted(len(contenders), 'row')} at {counted(len(board.tables), 'budget')}: {len(planned)} of "
+        f"{counted(len(rows), 'request')} gave a plan; {counted(len(plans), 'distinct plan')}."
+    )
+    lacking = f" {counted(len(holes), 'plan')} {'lacks' if len(holes) == 1 else 'lack'} a result."
+    return text + (lacking if holes else "")

@@ -1,0 +1,126 @@
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prunebench.config.experiment import load_experiment
+from prunebench.errors import InputError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+VALID = {
+    "models": [{"path": "some/model", "dtype": "float32"}],
+    "calibrations": {"default": "builtin:pydoc:calibration"},
+    "methods": [{"method": "shortgpt"}],
+    "budgets": [3, "ratio:0.25"],
+    "tasks": {"ppl": {"kind": "perplexity", "text": "builtin:pydoc:perplexity"}},
+    "store": "store",
+}
+
+
+def write(tmp_path, change=None):
+    data = copy.deepcopy(VALID)
+    if change:
+        change(data)
+    path = tmp_path / "experiment.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("benchmark/*.yaml")), ids=lambda path: path.name)
+def test_every_config_file_of_the_repository_loads(path):
+    assert load_experiment(path).methods
+
+
+def test_relative_paths_start_from_the_files_folder(tmp_path):
+    experiment = load_experiment(write(tmp_path))
+    assert experiment.resolve(experiment.store) == tmp_path / "store"
+
+
+def test_names_of_models_come_from_their_paths(tmp_path):
+    def rename(data):
+        data["models"] = [
+            {"path": "builtin:smollm2-135m", "dtype": "float32"},
+            {"path": "a/b/", "dtype": "float32"},
+            {"path": "c", "dtype": "bfloat16", "name": "other"},
+        ]
+
+    assert [model.title for model in load_experiment(write(tmp_path, rename)).models] == [
+        "smollm2-135m",
+        "b",
+        "other",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda d: d.update(buget=[3]), "unknown key 'buget': did you mean 'budgets'?"),
+        (lambda d: d["models"][0].update(dtyp="x"), "unknown key 'dtyp': did you mean 'dtype'?"),
+        (lambda d: d["models"][0].update(dtype="float8"), "models.0.dtype"),
+        (lambda d: d["models"][0].pop("dtype"), "models.0.dtype"),
+        (lambda d: d.update(models=[d["models"][0]] * 2), "two models are both called model"),
+        (lambda d: d["methods"][0].update(method="shortgtp"), "did you mean 'shortgpt'?"),
+        (lambda d: d["methods"][0].update(params={"protec": [1]}), "did you mean 'protect'?"),
+        (lambda d: d["methods"][0].update(params={"protect": "x"}), "shortgpt: protect"),
+        (lambda d: d["methods"][0].update(params={"protect": True}), "shortgpt: protect cannot be True"),
+        (
+            lambda d: d["methods"][0].update(calibration="c4"),
+            "an entry 'c4' in calibrations (there: default)",
+        ),
+        (
+            lambda d: d["methods"][0].update(method="laco"),
+            "an entry 'default' in probes (there: none is defined)",
+        ),
+        (lambda d: d["tasks"]["ppl"].update(kind="perplexiti"), "perplexiti"),
+        (lambda d: d["tasks"]["ppl"].update(strid=3), "unknown key 'strid': did you mean 'stride'?"),
+        (lambda d: d.update(executor={"workers": 0}), "executor.workers"),
+        (lambda d: d.update(budgets=[]), "budgets"),
+        (lambda d: d.pop("store"), "store"),
+    ],
+)
+def test_wrong_settings_are_named_with_a_remedy(tmp_path, change, sentence):
+    with pytest.raises(InputError) as caught:
+        load_experiment(write(tmp_path, change))
+    assert sentence in str(caught.value)
+    assert str(tmp_path / "experiment.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("- 1", "has no settings"), ("a: [", "not valid YAML"), ("\x00", "not valid YAML")],
+)
+def test_files_that_are_no_experiment_are_refused(tmp_path, text, sentence):
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        load_experiment(path)
+
+
+def test_a_missing_file_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="cannot read the config"):
+        load_experiment(tmp_path / "nothing.yaml")
+
+
+def test_single_settings_can_be_replaced_from_the_command_line(tmp_path):
+    words = ["budgets=[5]", "models.0.dtype=bfloat16", "executor.workers=3", "methods.0.params.protect=[1]"]
+    experiment = load_experiment(write(tmp_path), words)
+    assert experiment.budgets == (5,)
+    assert experiment.models[0].dtype == "bfloat16"
+    assert experiment.executor.workers == 3
+    assert experiment.methods[0].params == {"protect": [1]}
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("budgets", "write a.b=value"),
+        ("models.1.dtype=float32", "'1' is not one of the 1 entries"),
+        ("models.x=1", "'x' is not one of the 1 entries"),
+        ("store.a.b=1", "lies inside a plain value"),
+        ("store.a=1", "lies inside a plain value"),
+    ],
+)
+def test_replacements_that_lead_nowhere_are_refused(tmp_path, word, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load_experiment(write(tmp_path), [word])

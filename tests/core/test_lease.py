@@ -1,0 +1,187 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prunebench.core.lease import MAX_DEATHS, Leases
+from prunebench.core.plan import PruningPlan
+from prunebench.core.unit import (
+    EvaluateItem,
+    Failed,
+    PlanDone,
+    PlanItem,
+    ProbeAnswered,
+    Unit,
+    UnitDone,
+    WeightsItem,
+)
+
+PLANS = tuple(PruningPlan.without([i], 4) for i in range(3))
+UNIT = Unit(
+    weights_id="w",
+    tokenizer_hash="t",
+    plan_id="",
+    task="task",
+    task_version="1",
+    recipe="{}",
+    document_hash="d",
+    start=0,
+    stop=1,
+    dtype="float32",
+    attention="sdpa",
+    scorer_version="1",
+)
+
+
+def evaluation(number=0):
+    unit = replace(UNIT, start=number, stop=number + 1)
+    return EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS)
+
+
+def done(item, plan):
+    return UnitDone(unit=item.unit.for_plan(plan.plan_id), samples=(), seconds=0.0)
+
+
+def ids(item, plans):
+    return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in plans)
+
+
+def test_a_lost_lease_comes_back_with_what_was_not_delivered_and_before_the_others():
+    first, second = evaluation(0), evaluation(1)
+    leases = Leases([first, second])
+    lease = leases.take()
+    assert lease.attempt == 1
+    assert lease.remaining == ids(first, PLANS)
+    lease.delivered(done(first, PLANS[1]))
+    assert leases.lost(lease) is None
+    again = leases.take()
+    assert again.attempt == 2
+    assert again.remaining == ids(first, [PLANS[0], PLANS[2]])
+    assert leases.waiting == 1
+
+
+def test_a_failed_unit_is_settled_too():
+    item = evaluation()
+    lease = Leases([item]).take()
+    lease.delivered(Failed(keys=ids(item, PLANS[:2]), error="x", traceback=""))
+    assert lease.remaining == ids(item, PLANS[2:])
+
+
+def test_messages_of_other_units_settle_nothing():
+    item, other = evaluation(0), evaluation(1)
+    lease = Leases([item]).take()
+    lease.delivered(done(other, PLANS[0]))
+    assert lease.remaining == ids(item, PLANS)
+
+
+def test_after_the_second_death_every_plan_gets_its_own_lease():
+    item = evaluation()
+    leases = Leases([item])
+    leases.lost(leases.take())
+    assert leases.waiting == 1
+    leases.lost(leases.take())
+    assert leases.waiting == len(PLANS)
+    singles = [leases.take() for _ in PLANS]
+    assert sorted(lease.remaining for lease in singles) == sorted((key,) for key in ids(item, PLANS))
+
+
+def test_the_third_death_fails_the_unit_in_flight_and_no_other():
+    item = evaluation()
+    leases = Leases([item])
+    leases.lost(leases.take())
+    leases.lost(leases.take())
+    poison = leases.take()
+    failed = leases.lost(poison)
+    assert failed is not None
+    assert len(failed.keys) == 1
+    assert str(MAX_DEATHS) in failed.error
+    left = [leases.take() for _ in range(2)]
+    assert leases.take() is None
+    assert {lease.remaining for lease in left} == {(key,) for key in ids(item, PLANS)} - {failed.keys}
+    for lease in left:
+        leases.finished(lease)
+    assert not leases.unfinished
+
+
+def test_a_lease_lost_after_its_last_result_is_over():
+    item = evaluation()
+    leases = Leases([item])
+    lease = leases.take()
+    for plan in PLANS:
+        lease.delivered(done(item, plan))
+    assert leases.lost(lease) is None
+    assert not leases.unfinished
+
+
+def test_items_of_other_kinds_fail_as_a_whole_at_the_third_death():
+    item = WeightsItem(key="k", model="m", cka=False)
+    leases = Leases([item])
+    assert leases.lost(leases.take()) is None
+    assert leases.lost(leases.take()) is None
+    lease = leases.take()
+    assert lease.attempt == 3
+    assert leases.lost(lease).keys == ("k",)
+    assert not leases.unfinished
+
+
+def test_a_probe_method_is_handed_out_again_with_what_was_answered():
+    item = PlanItem(
+        key="k",
+        model="m",
+        method="laco",
+        params=None,
+        budget=3,
+        calibration=None,
+        weights=None,
+        corpus_id="c",
+        rows=(),
+        remembered={"a": 1.0},
+    )
+    leases = Leases([item])
+    lease = leases.take()
+    lease.delivered(ProbeAnswered(call_id="b", call="{}", value=2.0, seconds=0.1))
+    leases.lost(lease)
+    assert leases.take().item.remembered == {"a": 1.0, "b": 2.0}
+    assert item.remembered == {"a": 1.0}
+
+
+def test_a_finished_plan_leaves_its_lease_as_it_is():
+    item = WeightsItem(key="k", model="m", cka=False)
+    lease = Leases([item]).take()
+    lease.delivered(PlanDone(key="k", plan=None, chosen="{}", warnings=(), seconds=0.0))
+    assert lease.remaining == ("k",)
+
+
+@given(st.lists(st.sampled_from(["deliver", "lose", "finish"]), max_size=60), st.integers(1, 4))
+def test_whatever_happens_every_unit_is_settled_exactly_once(events, count):
+    """Any order of deliveries, losses and ends; then the workers finish in peace."""
+    leases = Leases([evaluation(number) for number in range(count)])
+    settled = []
+    held = None
+
+    def settle(lease):
+        if lease.item.plans:
+            settled.append(lease.remaining[0])
+            lease.delivered(done(lease.item, lease.item.plans[0]))
+
+    for event in events:
+        held = held or leases.take()
+        if held is None:
+            break
+        if event == "deliver":
+            settle(held)
+        elif event == "lose":
+            if failed := leases.lost(held):
+                settled.extend(failed.keys)
+            held = None
+        elif not held.item.plans:
+            leases.finished(held)
+            held = None
+    while leases.unfinished:
+        held = held or leases.take()
+        while held.item.plans:
+            settle(held)
+        leases.finished(held)
+        held = None
+    expected = [key for number in range(count) for key in ids(evaluation(number), PLANS)]
+    assert sorted(settled) == sorted(expected)

@@ -1,0 +1,36 @@
+"""A worker without a model: units cost nothing, and chosen plans kill the process or raise."""
+
+import os
+import platform
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone
+
+
+class FakeWorker:
+    """Reads its orders from a folder: `kill-PLAN_ID` holds how many more processes die at that plan."""
+
+    def __init__(self, orders: str) -> None:
+        self._orders = Path(orders)
+
+    def run(self, item: EvaluateItem) -> Iterator[Message]:
+        for plan in item.plans:
+            unit = item.unit.for_plan(plan.plan_id)
+            self._obey(plan.plan_id)
+            if (self._orders / f"raise-{plan.plan_id}").exists():
+                yield Failed(keys=(unit.unit_id,), error="ValueError: as ordered", traceback="")
+                continue
+            value = int(unit.unit_id[:8], 16) / 2**32
+            where = f'{{"platform":"{platform.__file__}","executable":"{sys.executable}"}}'
+            sample = Sample(doc_id=0, doc_hash="d", metric="acc", value=value, detail=where)
+            yield UnitDone(unit=unit, samples=(sample,), seconds=0.0)
+
+    def _obey(self, plan_id: str) -> None:
+        order = self._orders / f"kill-{plan_id}"
+        if order.exists():
+            left = int(order.read_text()) - 1
+            order.write_text(str(left)) if left else order.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
