@@ -11,9 +11,9 @@ from prunebench.core.budget import Budget
 from prunebench.core.plan import LayerSpec, PruningPlan
 from prunebench.errors import InputError, UnreachableError
 from prunebench.methods.base import Measurements
-from prunebench.methods.laco import Collapse, LaCo, LaCoParams, Run, merged
+from prunebench.methods.laco import Collapse, LaCo, LaCoParams, MergeRule, Run, merged
 
-RULES = ("released", "rdsc", "drop")
+RULES: tuple[MergeRule, ...] = ("released", "rdsc", "drop")
 
 
 def groups_of(plan):
@@ -88,11 +88,16 @@ def seen_with(make_seen, num_layers, similarity):
     return Measurements(shape=make_seen(num_layers=num_layers).shape, probe=TableProbe(similarity))
 
 
+def asked_of(seen) -> Counter:
+    """How often each plan was asked."""
+    return seen.probe.asked
+
+
 def planned(seen, layers, **params):
     return LaCo().plan(seen, Budget(layers), LaCoParams(**params))
 
 
-def collapse(num_layers, similarity, *, target, C, step, rule="released", protected=()):
+def collapse(num_layers, similarity, *, target, C, step, rule: MergeRule = "released", protected=()):
     return Collapse(
         num_layers=num_layers,
         target=target,
@@ -216,7 +221,7 @@ def test_the_recorded_runs_to_an_exact_count_are_reproduced(golden, make_seen):
         assert len(answer.plan.layers) == run["final_layers"]
         last = run["groups"][0]
         assert answer.plan.merged[last[0]] == ((last[-1], 1.0),)
-        assert list(seen.probe.asked.values()) == [1] * len(run["events"])
+        assert list(asked_of(seen).values()) == [1] * len(run["events"])
         accepted = [event[3] for event in run["events"] if event[4]]
         assert answer.chosen["output_similarity"] == accepted[-1]
         assert answer.chosen["threshold_below"] == min(accepted)
@@ -270,7 +275,7 @@ def test_it_finds_the_largest_threshold_that_removes_exactly_n(make_seen):
     again = planned(seen, 1, merge_layers=2, interval=1, threshold=answer.chosen["threshold"])
     assert again == answer
     assert answer.warnings == ()
-    assert max(seen.probe.asked.values()) == 2  # once for each of the two plans
+    assert max(asked_of(seen).values()) == 2  # once for each of the two plans
 
 
 def test_the_smallest_budget_of_the_search_needs_the_lowest_threshold_when_all_else_overshoots(make_seen):
@@ -329,7 +334,10 @@ def test_a_threshold_that_misses_the_count_is_unreachable_with_the_count_it_give
     assert (
         str(hole.value) == f"LaCo: no threshold removes exactly 7 of 30 layers (nearest: 6 and 8): {ending}"
     )
-    assert not seen.probe.asked
+    assert not asked_of(seen)
+    # I = 2 and 3 go on with 3 layers, I = 1 with 2: the nearest count above 4 is of one setting alone.
+    with pytest.raises(UnreachableError, match=r"exactly 4 of 30 layers \(nearest: 3 and 5\)"):
+        planned(seen, 4, merge_layers=4)
 
 
 def test_a_window_larger_than_the_model_removes_nothing(make_seen):
@@ -342,7 +350,7 @@ def test_a_window_larger_than_the_model_removes_nothing(make_seen):
 
 def test_similarities_that_are_not_numbers_accept_nothing(make_seen):
     seen = seen_with(make_seen, 6, lambda groups: math.nan)
-    with pytest.raises(UnreachableError, match="no threshold removes exactly 2 of 6 layers"):
+    with pytest.raises(UnreachableError, match=r"no threshold removes exactly 2 of 6 layers \(nearest: 0\)"):
         planned(seen, 2, merge_layers=3)
 
 
@@ -370,18 +378,18 @@ def test_protected_layers_are_in_no_merge(make_seen):
             answer = planned(seen, 3, protect=protect, merge_rule=rule)
             kept = {layer % 12 for layer in protect}
             assert not kept & {i for group in fused(answer.plan) for i in group}
-            for asked in seen.probe.asked:
+            for asked in asked_of(seen):
                 assert all((i,) in groups_of(asked) for i in kept)
 
 
 def outcome(make_seen, num_layers, similarity, layers, **params):
-    """The groups and settings, or None where nothing reaches the budget; and the probe."""
+    """The groups and settings, or None where nothing reaches the budget; and what was asked."""
     seen = seen_with(make_seen, num_layers, similarity)
     try:
         answer = planned(seen, layers, **params)
     except UnreachableError:
-        return None, seen.probe
-    return (groups_of(answer.plan), answer.chosen), seen.probe
+        return None, asked_of(seen)
+    return (groups_of(answer.plan), answer.chosen), asked_of(seen)
 
 
 def brute_force(num_layers, similarity, layers, settings, protected=()):
@@ -416,8 +424,8 @@ def test_the_search_is_the_budget_rule_by_brute_force(make_seen, num_layers, lay
     similarity = random_similarity(seed, data.draw(st.sampled_from([1, 6])))
     expected = brute_force(num_layers, similarity, layers, LaCoParams().settings(Budget(layers)), protect)
     rule = data.draw(st.sampled_from(RULES))
-    found, probe = outcome(make_seen, num_layers, similarity, layers, protect=protect, merge_rule=rule)
-    assert max(probe.asked.values(), default=1) == 1
+    found, asked = outcome(make_seen, num_layers, similarity, layers, protect=protect, merge_rule=rule)
+    assert max(asked.values(), default=1) == 1
     if expected is None:
         assert found is None
         return

@@ -261,6 +261,8 @@ def test_worked_by_hand(make_seen):
     assert kept(planned(seen, 1, layer_choice="mlp_bi").plan) == {0: [2], 1: [2]}
     assert kept(planned(seen, 1, protect=(1,)).plan) == {2: [2], 3: [2]}
     assert planned(seen, 1, layer_choice="all", protect=(1,)).chosen == {"K": 3, "m": 2}
+    assert planned(seen, 1, layer_choice="all").warnings == ()
+    assert planned(seen, 1, layer_choice="random").warnings == ()
 
 
 def test_equal_features_and_layers_go_by_index(make_seen):
@@ -274,6 +276,10 @@ def test_equal_features_and_layers_go_by_index(make_seen):
     tied = with_influence(flat, block=[0.1, 0.2, 0.3, 0.4], mlp=[0.5, 0.5, 0.5, 0.4])
     (warning,) = planned(tied, 1, score="weight", layer_choice="mlp_bi").warnings
     assert warning.startswith("influence of the MLP: layer 0 was preferred to layer 1 by a relative margin")
+    assert warning.endswith("(0.5 and 0.5)")
+    wide = make_seen()
+    even = replace(wide, weights=replace(wide.weights, column_square_LI=np.ones((12, 96))))
+    assert set(map(tuple, kept(planned(even, 6, score="weight").plan).values())) == {tuple(range(40))}
 
 
 def test_a_random_choice_is_fixed_by_its_seed(make_seen):

@@ -66,8 +66,12 @@ def seen_scores(make_seen):
     return make
 
 
+def answer(method, seen, layers, **params):
+    return method.plan(seen, Budget(layers), method.params(**params))
+
+
 def removed(method, seen, layers, **params):
-    return method.plan(seen, Budget(layers), method.params(**params)).plan.removed_layers
+    return answer(method, seen, layers, **params).plan.removed_layers
 
 
 # I_sim = 0.1, 0.2, 0.3 and sigmoid(-L_diff) = 0.2 (L = ln 4), 0.25 (L = ln 3), 0.5.
@@ -182,7 +186,8 @@ def test_the_ternary_search_is_algorithm_1_step_by_step():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "rounds", "calls"), [(0.01, 20, 24), (0.01, 3, 6), (0.7, 9, 2), (0.66, 9, 4)]
+    ("epsilon", "rounds", "calls"),
+    [(0.01, 20, 24), (0.01, 3, 6), (0.7, 9, 2), (1 - 1 / 3, 9, 2), (0.66, 9, 4)],
 )
 def test_the_ternary_search_stops_by_width_or_rounds(epsilon, rounds, calls):
     asked = []
@@ -191,7 +196,7 @@ def test_the_ternary_search_stops_by_width_or_rounds(epsilon, rounds, calls):
 
 
 def test_equal_losses_shrink_to_the_left_and_keep_the_first_best():
-    asked = []
+    asked: list[float] = []
     best, value = ternary_search(lambda alpha: asked.append(alpha) or 2.0, 0.3, 20)
     np.testing.assert_allclose(asked, [1 / 3, 2 / 3, 2 / 9, 4 / 9, 4 / 27, 8 / 27], rtol=1e-12)
     assert (best, value) == (asked[0], 2.0)
@@ -261,6 +266,19 @@ def test_a_tie_at_a_breakpoint_goes_to_the_lower_difference():
     assert ranking.lowest(point, 1) == (1,)
     assert ranking.lowest(point - Fraction(1, 10**30), 1) == (0,)
     assert [piece.removed for piece in alpha_pieces(scores, range(2), 1)] == [(0,), (1,)]
+
+
+def test_breakpoints_worked_by_hand():
+    # As integers of scale 4: I_sim 2 and 1, sigmoid(-L_diff) 2 and 0; 2 - 4a and 1 - a cross at 1/3.
+    ranking = Ranking(Scores(np.array([0.25, 0.5]), np.array([2000.0, 0.0])), range(2))
+    assert ranking.layers == [1, 0]
+    assert ranking.lines == [(2, 2), (1, 0)]
+    assert ranking.breakpoints() == [0, Fraction(1, 3), 1]
+    # Neither parallel lines nor lines that meet at 0, at 1 or outside add one.
+    for similarity in ([0.5, 0.25], [0.5, 0.5]):
+        ranking = Ranking(Scores(np.array(similarity), np.array([2000.0, 0.0])), range(2))
+        assert ranking.breakpoints() == [0, 1]
+    assert Ranking(Scores(np.array([0.25, 0.5]), np.ones(2)), range(2)).breakpoints() == [0, 1]
 
 
 def test_a_piece_may_be_the_point_1_alone():
@@ -343,7 +361,7 @@ def test_it_agrees_with_the_recorded_ranking(golden, seen_scores, metric, alpha)
     method = {"mssd": SimDiffMSSD(), "masd": SimDiffMASD()}[metric]
     key = f"{metric}|{alpha}"
     value = {"0.3333": 1 / 3, "0.6667": 2 / 3}.get(alpha, float(alpha))
-    warnings = method.plan(seen, Budget(5), method.params(alpha=value)).warnings
+    warnings = answer(method, seen, 5, alpha=value).warnings
     if saturated := recorded["saturated"][key]:
         assert f"for {saturated} of 30 layers" in warnings[0]
     else:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
-from prunebench.errors import InputError
+from prunebench.errors import InputError, UnsupportedError
+from prunebench.models.checkpoint import Checkpoint
+from prunebench.models.load import load_model
 from prunebench.models.view import ModelView
 
 L, I = 6, 44  # noqa: E741
@@ -208,9 +210,6 @@ def test_a_released_merge_takes_matrices_of_one_layer_and_norms_of_another(load_
 
 
 def test_blends_in_bfloat16_are_summed_in_float32_and_rounded_once(tiny):
-    from prunebench.models.checkpoint import Checkpoint
-    from prunebench.models.load import load_model
-
     dense = load_model(Checkpoint.open(tiny("llama")), dtype="bfloat16")
     block = ModelView(dense).block(kept(0, (0, 0.3), (1, 0.3), (2, 0.4)))
     parts = [dense.model.model.layers[i].mlp.up_proj.weight.float() for i in range(3)]
@@ -278,3 +277,17 @@ def test_any_plan_is_applied_and_taken_back_without_a_trace(load_tiny, layers):
         seen = logits(model)
     assert torch.equal(seen, logits(build_pruned(dense.model, pruning)))
     assert_restored(dense.model, before)
+
+
+def test_blocks_whose_forward_pass_is_a_librarys_are_not_cloned(load_tiny):
+    """A clone would run the old block's parameters; whole blocks are only re-linked and stay right."""
+    dense = load_tiny("llama")
+    block = dense.model.model.layers[1].mlp
+    vars(block)["forward"] = block.forward
+    try:
+        with ModelView(dense).applied(PLANS["two layers"]):
+            pass
+        with pytest.raises(UnsupportedError, match="need the model on one device"):
+            ModelView(dense).block(kept(1, (2, 0.5)))
+    finally:
+        del vars(block)["forward"]

@@ -77,9 +77,12 @@ class StoreBuilder:
         variant = Variant(
             model=self.model,
             weights_id=self.weights_id,
+            dtype="float32",
+            attention="sdpa",
             method=method,
             budget=str(budget),
             num_layers=self.shape.num_layers,
+            projection_params=self.shape.num_layers * self.shape.params_per_layer,
             **told,
         )
         save_variant(self.root, variant)
@@ -92,7 +95,7 @@ class StoreBuilder:
         self.variant("dense", plan)
         return plan
 
-    def task(self, name: str, num_documents: int, recipe: Any = None, dtype: str = "float32") -> list[Unit]:
+    def task(self, name: str, num_documents: int, recipe: Any = None, execution: str = "padded") -> list[Unit]:
         """Ask for a task; its ranges hold up to 16 documents."""
         units = [
             Unit(
@@ -105,7 +108,8 @@ class StoreBuilder:
                 document_hash=sha256_text(f"{name} {start}"),
                 start=start,
                 stop=min(start + 16, num_documents),
-                dtype=dtype,
+                dtype="float32",
+                execution=execution,
                 attention="sdpa",
                 scorer_version="1",
             )

@@ -157,15 +157,15 @@ def test_a_method_that_failed_everywhere_is_a_row_of_holes_even_when_nothing_was
 
 def test_tasks_with_unlike_keys_are_unlike_columns_that_say_how_they_differ(builder):
     dense = builder.dense()
-    for dtype in ("float32", "bfloat16"):
-        builder.score(dense, builder.task("choice", 4, dtype=dtype), "acc", half(3))
+    for execution in ("padded", "deployed"):
+        builder.score(dense, builder.task("choice", 4, execution=execution), "acc", half(3))
     for length in (512, 2048):
         units = builder.task("text", 2, {"length": length})
         builder.score(dense, units, "perplexity", [-10.0, -12.0], weight=10.0)
     board = leaderboard_table(builder.finish()).boards[0]
     assert {column.name for column in board.columns} == {
-        "choice (dtype float32)",
-        "choice (dtype bfloat16)",
+        "choice (execution padded)",
+        "choice (execution deployed)",
         "text (length 512)",
         "text (length 2048)",
     }

@@ -146,7 +146,7 @@ def test_a_failed_variant_that_nothing_was_asked_of_still_has_a_row(root):
     assert pd.isna(row["task"])
 
 
-def test_units_of_other_weights_or_settings_are_rows_of_their_own(root):
+def test_units_of_other_weights_or_dtypes_are_not_the_variants_and_seeds_are_rows_of_their_own(root):
     plan_id = PLANS["dense"].plan_id
     unit = unit_of("text", 0, plan_id)
     with Ledger(root) as ledger:
@@ -159,13 +159,23 @@ def test_units_of_other_weights_or_settings_are_rows_of_their_own(root):
         ):
             ledger.commit(evaluate(one))
     results = derive_results(root)
-    assert sorted(zip(results["dtype"], results["seed"], strict=True)) == [
-        ("bfloat16", 0),
-        ("float32", 0),
-        ("float32", 1),
-    ]
+    assert sorted(zip(results["dtype"], results["seed"], strict=True)) == [("float32", 0), ("float32", 1)]
     assert set(results["weights_id"]) == {WEIGHTS}
-    assert results["exam_id"].nunique() == 3
+    assert results["exam_id"].nunique() == 2
+
+
+def test_one_model_in_two_dtypes_is_two_variants_that_keep_their_own_samples(root):
+    half = replace(variant_of("dense"), dtype="bfloat16")
+    unit = unit_of("text", 0, PLANS["dense"].plan_id)
+    with Ledger(root) as ledger:
+        for variant in (variant_of("dense"), half):
+            save_variant(root, variant)
+        for one in (unit, replace(unit, dtype="bfloat16")):
+            ledger.commit(evaluate(one))
+    results = derive_results(root)
+    pairs = results[["variant_key", "dtype"]].drop_duplicates()
+    expected = {(variant_of("dense").variant_key, "float32"), (half.variant_key, "bfloat16")}
+    assert set(pairs.itertuples(index=False, name=None)) == expected
 
 
 def test_samples_with_a_status_of_their_own_are_told_as_a_warning(root):

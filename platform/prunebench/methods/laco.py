@@ -80,7 +80,7 @@ class Run(NamedTuple):
 def merged(plan: PruningPlan, first: int, last: int, rule: MergeRule) -> PruningPlan:
     """The plan in which the blocks at positions `first` to `last` are one, with the first's norms and biases.
 
-    A block that is a merge itself is linear in the dense blocks, and so is the result.
+    A block that is a merge itself is linear in dense blocks that no other block has, and so is the result.
     """
     window = plan.layers[first : last + 1]
     others = last - first
@@ -89,11 +89,12 @@ def merged(plan: PruningPlan, first: int, last: int, rule: MergeRule) -> Pruning
         "rdsc": (1 - others,) + (1,) * others,
         "drop": (1,) + (0,) * others,
     }[rule]
-    blend: dict[int, float] = {}
-    for factor, block in zip(factors, window, strict=True):
-        for layer, coefficient in block.blend or ((block.base, 1.0),):
-            blend[layer] = blend.get(layer, 0.0) + factor * coefficient
-    one = LayerSpec(base=window[0].base, blend=tuple(blend.items()))
+    blend = tuple(
+        (layer, factor * coefficient)
+        for factor, block in zip(factors, window, strict=True)
+        for layer, coefficient in block.blend or ((block.base, 1.0),)
+    )
+    one = LayerSpec(base=window[0].base, blend=blend)
     return PruningPlan(
         num_layers=plan.num_layers, layers=(*plan.layers[:first], one, *plan.layers[last + 1 :])
     )

@@ -133,7 +133,7 @@ class LayerTrim(Method[LayerTrimParams]):
         count, kept = trimmed(shape, budget, params)
         layers, warnings = choose_layers(seen, params, count)
         score_LI = finite(feature_scores(seen, params), "feature scores")
-        best_LI = np.argsort(-score_LI, axis=1, kind="stable")[:, :kept]
+        best_LI = np.argsort(-score_LI, kind="stable")[:, :kept]
         specs = [LayerSpec(base=layer) for layer in range(shape.num_layers)]
         for layer in layers:
             specs[layer] = LayerSpec(base=layer, features=Mask.keep(best_LI[layer], shape.intermediate_size))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -131,28 +131,25 @@ class Ranking:
         crossings = {Fraction(0), Fraction(1)}
         for k, (similarity, tail) in enumerate(self.lines):
             for other_similarity, other_tail in self.lines[:k]:
-                rise = similarity - other_similarity
-                slope = rise + tail - other_tail
-                if 0 < rise < slope or slope < rise < 0:
-                    crossings.add(Fraction(rise, slope))
+                # The other's difference is no higher, so its tail is no lower: they cross if its I_sim is too.
+                rise, drop = other_similarity - similarity, other_tail - tail
+                if rise > 0 and drop > 0:
+                    crossings.add(Fraction(rise, rise + drop))
         return sorted(crossings)
 
 
 def alpha_pieces(scores: Scores, candidates: Sequence[int], count: int) -> list[AlphaPiece]:
     """Which `count` layers each alpha in [0, 1] removes, exactly: ascending pieces that cover [0, 1].
 
-    Looked at are 0, 1, each breakpoint and each open interval between; neighbours that remove the same layers
-    are one piece. Of two layers that tie at a breakpoint the one of lower difference is also lower after it,
-    so a breakpoint belongs to the piece that it begins.
+    They change at breakpoints only. Of two layers that tie there the one of lower difference goes first, and it
+    is the one that is lower after the breakpoint: so what holds at a breakpoint holds up to the next.
     """
     ranking = Ranking(scores, candidates)
     points = ranking.breakpoints()
-    spans = [(points[0], points[0])]
-    for low, high in pairwise(points):
-        spans += [(low, high), (high, high)]
-    same = groupby(spans, key=lambda span: ranking.lowest((span[0] + span[1]) / 2, count))
-    parts = [(removed, list(group)) for removed, group in same]
-    return [AlphaPiece(group[0][0], group[-1][1], removed) for removed, group in parts]
+    same = groupby(points, key=lambda alpha: ranking.lowest(alpha, count))
+    starts = [(next(group), removed) for removed, group in same]
+    ends = [*(low for low, _ in starts[1:]), Fraction(1)]
+    return [AlphaPiece(low, high, removed) for (low, removed), high in zip(starts, ends, strict=True)]
 
 
 def ternary_search(

@@ -1,8 +1,8 @@
 """One forward pass over calibration rows that serves every activation-based method.
 
 Hooks collect, batch by batch, the sums of `CalibrationStats`: float32 math on any model dtype, in chunks that
-stay in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, C hidden
-size, L blocks, B = L + 1 block boundaries.
+stay in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, C hidden,
+L blocks, B = L + 1 block boundaries.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -49,7 +49,7 @@ def calibrate(dense: DenseModel, rows: Sequence[np.ndarray], source: str) -> Cal
 
 
 def batches(lengths: Sequence[int]) -> list[tuple[int, ...]]:
-    """Group rows of equal length, in their order, into batches of one row or at most `TOKENS_PER_BATCH` tokens."""
+    """Group rows of equal length, in order, into batches of at most `TOKENS_PER_BATCH` tokens, or one row."""
     groups: dict[int, list[int]] = {}
     for row, length in enumerate(lengths):
         groups.setdefault(length, []).append(row)
@@ -86,8 +86,8 @@ class _Recorder:
         self.dense = dense
         self.blocks = dense.model.model.layers
         self.max_tokens = max_tokens
-        # h_0 … h_L and norm(h_L) of the batch in the model's dtype, copied into memory that all batches share:
-        # keeping the model's own tensors alive makes the allocator ask the system for fresh pages all the time.
+        # h_0 … h_L and norm(h_L) of the batch in the model's dtype, copied into memory that batches share:
+        # keeping the model's own tensors alive makes the allocator ask the system for fresh pages all along.
         self.states = torch.empty(0)
         self.seen = 0
         self.before = self.mid = torch.empty(0)
@@ -247,7 +247,7 @@ def _on_input(see: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Any, 
 
 
 def _on_output(see: Callable[[Tensor], None]) -> Callable[[nn.Module, Any, Any], None]:
-    """A hook that shows a block's output: a tensor, or the first of a tuple in other versions of the library."""
+    """A hook that shows a block's output: a tensor, or the first of a tuple, depending on the version."""
 
     def hook(_: nn.Module, __: object, output: Tensor | tuple[Tensor, ...]) -> None:
         see((output if isinstance(output, Tensor) else output[0]).flatten(0, 1))

@@ -53,11 +53,14 @@ def dense_variant(subject: Subject) -> Variant:
     return Variant(
         model=subject.name,
         weights_id=subject.checkpoint.weights_id,
+        dtype=subject.entry.dtype,
+        attention=subject.entry.attention,
         method=DENSE,
         params_json="{}",
         budget="0",
         budget_layers=0,
         num_layers=shape.num_layers,
+        projection_params=shape.num_layers * shape.params_per_layer,
         plan_id=PruningPlan.dense(shape.num_layers).plan_id,
         removed_params=0,
         total_params=shape.total_params,
@@ -73,11 +76,14 @@ def variant_of(subject: Subject, request: Request, outcome: PlanDone | str) -> V
     asked = {
         "model": subject.name,
         "weights_id": subject.checkpoint.weights_id,
+        "dtype": subject.entry.dtype,
+        "attention": subject.entry.attention,
         "method": request.method.name,
         "params_json": canonical_json(settings),
         "budget": request.asked,
         "budget_layers": request.budget.layers,
         "num_layers": shape.num_layers,
+        "projection_params": shape.num_layers * shape.params_per_layer,
         "calibration": request.calibration,
         "calibration_id": None
         if request.calibration is None

@@ -1,10 +1,9 @@
 """The leaderboard of a store: every number that a report prints, computed here and in `scores`."""
 
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from prunebench.core.plan import PruningPlan
 from prunebench.report.board import Board, BudgetTable, Leaderboard, Record, Row
 from prunebench.report.columns import columns_of, mean_columns
 from prunebench.report.labels import Contender, labels_of
@@ -38,14 +37,13 @@ def _board(source: Source, model: str, weights_id: str) -> Board:
     labels, columns = labels_of(variants), columns_of(results)
     means = mean_columns(columns)
     scores = {(row["variant_key"], row["exam_id"] or "", row["metric"] or ""): row for row in results}
-    layer_params = _layer_params(variants, source.plans)
     marks = _marks(variants)
     order = {contender: place for place, contender in enumerate(labels)}
     rows = []
     for variant in sorted(variants, key=lambda row: order[Contender.of(row)]):
         cells = tuple(cell_of(scores, variant, column) for column in columns)
-        removed = None if layer_params is None else variant["removed_params"]
-        gone = None if removed is None or layer_params is None else removed / layer_params
+        removed, dense = variant["removed_params"], variant["projection_params"]
+        share = None if removed is None else removed / dense
         rows.append(
             Row(
                 contender=Contender.of(variant),
@@ -53,8 +51,8 @@ def _board(source: Source, model: str, weights_id: str) -> Board:
                 variant=variant,
                 cells=cells,
                 means=tuple(mean_cell(cells, mean) for mean in means),
-                removed_share=None if gone is None else 100 * gone / variant["num_layers"],
-                removed_layers=gone,
+                removed_share=None if share is None else 100 * share,
+                removed_layers=None if share is None else share * variant["num_layers"],
                 mark=marks.get(_corpus(variant), ""),
             )
         )
@@ -79,17 +77,6 @@ def _tables(rows: Sequence[Row], metrics: Sequence[Metric]) -> Iterator[BudgetTa
         told, notes = with_notes(with_twins(ranked))
         asked = sorted({row.variant["budget"] for row in pruned} - {str(budget)})
         yield BudgetTable(budget_layers=budget, asked=", ".join(asked), rows=tuple(told), notes=notes)
-
-
-def _layer_params(variants: Iterable[Record], plans: Mapping[str, PruningPlan]) -> float | None:
-    """Projection parameters of one block, from a plan that removes whole blocks only; None without one."""
-    for variant in variants:
-        if variant["plan_id"] is None or not variant["removed_params"]:
-            continue
-        plan = plans[variant["plan_id"]]
-        if not plan.kept_features and not plan.dropped:
-            return variant["removed_params"] / (plan.num_layers - len(plan.layers))
-    return None
 
 
 def _corpus(variant: Record) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """The leaderboard in a terminal."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,17 +15,29 @@ def print_leaderboard(table: Leaderboard, console: Console) -> None:
         console.print(Text(table.demonstration, style="italic"))
     for board in table.boards:
         for budget in board.tables:
-            console.print(_table(board, budget))
+            console.print(_fitting_table(board, budget, console))
             for number, note in enumerate(budget.notes, start=1):
                 console.print(Text(f"  [{number}] {note}", style="dim"))
 
 
-def _table(board: Board, budget: BudgetTable) -> Table:
-    drawn = Table(title=Text(f"{board.model}: {heading(board, budget)}", style="bold"), title_justify="left")
-    drawn.add_column("Method", overflow="fold")
+def _fitting_table(board: Board, budget: BudgetTable, console: Console) -> Table:
+    """The table with retained percents where the terminal is wide enough for them, else without."""
+    whole = _table(board, budget, retained=True)
+    unbounded = console.options.update(max_width=10_000)
+    fits = console.measure(whole, options=unbounded).maximum <= console.width
+    return whole if fits else _table(board, budget, retained=False)
+
+
+def _table(board: Board, budget: BudgetTable, *, retained: bool) -> Table:
+    drawn = Table(
+        title=Text(f"{board.model}: {heading(board, budget)}", style="bold"),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    drawn.add_column("Method", no_wrap=True)
     for column in board.all_columns:
         drawn.add_column(Text(f"{column.name}\n{column.metric.title}"), justify="right", no_wrap=True)
-        if column.metric.better:
+        if retained and column.metric.better:
             drawn.add_column(Text("\nret. %"), justify="right", no_wrap=True)
     for row in budget.rows:
         name = Text(row.label.name)
@@ -33,7 +46,7 @@ def _table(board: Board, budget: BudgetTable) -> Table:
         cells: list[Text] = []
         for column, cell in zip(board.all_columns, row.all_cells, strict=True):
             cells.append(_cell(cell))
-            if column.metric.better:
+            if retained and column.metric.better:
                 cells.append(Text(cell.retained_text, style="dim"))
         drawn.add_row(name, *cells, end_section=row.label.dense)
     return drawn

@@ -204,11 +204,12 @@ def _result_rows(root: Path) -> list[dict[str, Any]]:
         before = len(rows)
         for name in sorted(exams):
             exam = exams[name]
-            weights_id = next((unit.weights_id for unit in exam.units.values()), None)
+            unit = next(iter(exam.units.values()))
+            same_model = all(unit.to_json()[k] == variant[k] for k in ("weights_id", "dtype", "attention"))
             wanted = (key, name) in asked.pairs or (
                 variant["status"] == "ok" and variant["plan_id"] in exam.done
             )
-            if wanted and weights_id == variant["weights_id"]:
+            if wanted and same_model:
                 rows.extend(_rows_of_pair(variant, name, exam, asked, errors))
         if len(rows) == before and variant["status"] != "ok":
             hole = {column: variant[column] for column in (*COPIED, "status", "error", "warnings_json")}

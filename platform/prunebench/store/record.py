@@ -12,10 +12,12 @@ DENSE = "dense"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One request (model, method, parameters, budget, calibration) and its plan, or why there is none."""
+    """One request (model, arithmetic, method, parameters, budget, calibration) and its plan, or why there is none."""
 
     model: str
     weights_id: str
+    dtype: str
+    attention: str
     method: str
     params_json: str
     """Canonical JSON of the resolved parameters and whatever else decides the plan (a probe corpus)."""
@@ -23,6 +25,8 @@ class Variant:
     """As it was asked for: `7` or `ratio:0.25`."""
     budget_layers: int
     num_layers: int
+    projection_params: int
+    """Parameters of the dense model that budgets count: L·P_layer."""
     calibration: str | None = None
     calibration_id: str | None = None
     plan_id: str | None = None
@@ -43,6 +47,8 @@ class Variant:
         request = [
             self.model,
             self.weights_id,
+            self.dtype,
+            self.attention,
             self.method,
             self.params_json,
             self.budget_layers,
