@@ -1,8 +1,8 @@
 """Mutants of core/ and methods/ that the tests kill: at least 90 % have to die.
 
 Run by hand (about a quarter of an hour on two cores): python benchmarks/mutation.py [--keep FOLDER]
-The package is copied out of platform/ first, because the tool names modules by their path and `platform.` is the
-standard library's.
+The package is copied out of platform/ first, because the tool names modules by their path and `platform.` is
+the standard library's.
 """
 
 import argparse

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from prunebench.config.params import parse_size
 from prunebench.core.stats import WeightStats
@@ -25,6 +26,8 @@ from prunebench.pipeline.provenance import provenance
 
 REAL_LIMIT = parse_size("200MB")
 WIDTH, HEAD, FEATURES = 4096, 64, 1024
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def write_wide(folder: str, layers: int) -> None:
         "post_attention_layernorm": (WIDTH,),
     }
     generator = torch.Generator().manual_seed(0)
-    tensors: dict[str, Any] = {
+    tensors = {
         f"model.layers.{i}.{name}.weight": torch.randn(size, generator=generator).bfloat16()
         for i in range(layers)
         for name, size in sizes.items()
@@ -99,10 +102,10 @@ def write_wide(folder: str, layers: int) -> None:
     (Path(folder) / "config.json").write_text(json.dumps(config))
 
 
-def in_fresh_process(function: Any, *arguments: Any) -> Any:
+def in_fresh_process(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
     """Call in a new interpreter."""
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        return pool.submit(function, *arguments, **named).result()
 
 
 def show(title: str, measured: Measured) -> None:
@@ -130,7 +133,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=40, help="layers of the wide checkpoint")
     options = parser.parse_args()
     machine = provenance()
-    print(f"{machine['processor']}, {machine['cores']} cores, torch {machine['packages']['torch']}")
+    print(f"{machine['processor']}, {machine['cores']} cores, {machine['system']}")
 
     real = in_fresh_process(measure, options.model, None)
     show(f"{options.model}, no bound (target: under {REAL_LIMIT / 1e6:.0f} MB, every tensor once)", real)

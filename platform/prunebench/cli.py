@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -359,7 +360,7 @@ def _executor_of(entry: Any) -> Callable[[dict[str, Any]], Any]:  # noqa: ANN401
     def ray(setups: dict[str, Any]) -> Any:  # noqa: ANN401
         from prunebench.cluster.executor import Placement, RayExecutor, connect
 
-        connect(entry.address)
+        connect(entry.address, cpus=max(os.cpu_count() or 1, entry.workers * entry.threads))
         placement = Placement(workers=entry.workers, threads=entry.threads, gpus=entry.gpus_per_worker)
         return RayExecutor("prunebench.evaluation.worker:Worker", (setups, entry.threads), placement)
 

@@ -46,15 +46,21 @@ def ids(item, plans):
     return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in plans)
 
 
+def take(leases):
+    lease = leases.take()
+    assert lease is not None
+    return lease
+
+
 def test_a_lost_lease_comes_back_with_what_was_not_delivered_and_before_the_others():
     first, second = evaluation(0), evaluation(1)
     leases = Leases([first, second])
-    lease = leases.take()
+    lease = take(leases)
     assert lease.attempt == 1
     assert lease.remaining == ids(first, PLANS)
     lease.delivered(done(first, PLANS[1]))
     assert leases.lost(lease) is None
-    again = leases.take()
+    again = take(leases)
     assert again.attempt == 2
     assert again.remaining == ids(first, [PLANS[0], PLANS[2]])
     assert leases.waiting == 1
@@ -62,14 +68,14 @@ def test_a_lost_lease_comes_back_with_what_was_not_delivered_and_before_the_othe
 
 def test_a_failed_unit_is_settled_too():
     item = evaluation()
-    lease = Leases([item]).take()
+    lease = take(Leases([item]))
     lease.delivered(Failed(keys=ids(item, PLANS[:2]), error="x", traceback=""))
     assert lease.remaining == ids(item, PLANS[2:])
 
 
 def test_messages_of_other_units_settle_nothing():
     item, other = evaluation(0), evaluation(1)
-    lease = Leases([item]).take()
+    lease = take(Leases([item]))
     lease.delivered(done(other, PLANS[0]))
     assert lease.remaining == ids(item, PLANS)
 
@@ -77,25 +83,25 @@ def test_messages_of_other_units_settle_nothing():
 def test_after_the_second_death_every_plan_gets_its_own_lease():
     item = evaluation()
     leases = Leases([item])
-    leases.lost(leases.take())
+    leases.lost(take(leases))
     assert leases.waiting == 1
-    leases.lost(leases.take())
+    leases.lost(take(leases))
     assert leases.waiting == len(PLANS)
-    singles = [leases.take() for _ in PLANS]
+    singles = [take(leases) for _ in PLANS]
     assert sorted(lease.remaining for lease in singles) == sorted((key,) for key in ids(item, PLANS))
 
 
 def test_the_third_death_fails_the_unit_in_flight_and_no_other():
     item = evaluation()
     leases = Leases([item])
-    leases.lost(leases.take())
-    leases.lost(leases.take())
-    poison = leases.take()
+    leases.lost(take(leases))
+    leases.lost(take(leases))
+    poison = take(leases)
     failed = leases.lost(poison)
     assert failed is not None
     assert len(failed.keys) == 1
     assert str(MAX_DEATHS) in failed.error
-    left = [leases.take() for _ in range(2)]
+    left = [take(leases) for _ in range(2)]
     assert leases.take() is None
     assert {lease.remaining for lease in left} == {(key,) for key in ids(item, PLANS)} - {failed.keys}
     for lease in left:
@@ -106,7 +112,7 @@ def test_the_third_death_fails_the_unit_in_flight_and_no_other():
 def test_a_lease_lost_after_its_last_result_is_over():
     item = evaluation()
     leases = Leases([item])
-    lease = leases.take()
+    lease = take(leases)
     for plan in PLANS:
         lease.delivered(done(item, plan))
     assert leases.lost(lease) is None
@@ -116,11 +122,13 @@ def test_a_lease_lost_after_its_last_result_is_over():
 def test_items_of_other_kinds_fail_as_a_whole_at_the_third_death():
     item = WeightsItem(key="k", model="m", cka=False)
     leases = Leases([item])
-    assert leases.lost(leases.take()) is None
-    assert leases.lost(leases.take()) is None
-    lease = leases.take()
+    assert leases.lost(take(leases)) is None
+    assert leases.lost(take(leases)) is None
+    lease = take(leases)
     assert lease.attempt == 3
-    assert leases.lost(lease).keys == ("k",)
+    failed = leases.lost(lease)
+    assert failed is not None
+    assert failed.keys == ("k",)
     assert not leases.unfinished
 
 
@@ -138,16 +146,16 @@ def test_a_probe_method_is_handed_out_again_with_what_was_answered():
         remembered={"a": 1.0},
     )
     leases = Leases([item])
-    lease = leases.take()
+    lease = take(leases)
     lease.delivered(ProbeAnswered(call_id="b", call="{}", value=2.0, seconds=0.1))
     leases.lost(lease)
-    assert leases.take().item.remembered == {"a": 1.0, "b": 2.0}
+    assert take(leases).item.remembered == {"a": 1.0, "b": 2.0}
     assert item.remembered == {"a": 1.0}
 
 
 def test_a_finished_plan_leaves_its_lease_as_it_is():
     item = WeightsItem(key="k", model="m", cka=False)
-    lease = Leases([item]).take()
+    lease = take(Leases([item]))
     lease.delivered(PlanDone(key="k", plan=None, chosen="{}", warnings=(), seconds=0.0))
     assert lease.remaining == ("k",)
 
@@ -160,7 +168,7 @@ def test_whatever_happens_every_unit_is_settled_exactly_once(events, count):
     held = None
 
     def settle(lease):
-        if lease.item.plans:
+        if lease.remaining:
             settled.append(lease.remaining[0])
             lease.delivered(done(lease.item, lease.item.plans[0]))
 
@@ -174,12 +182,12 @@ def test_whatever_happens_every_unit_is_settled_exactly_once(events, count):
             if failed := leases.lost(held):
                 settled.extend(failed.keys)
             held = None
-        elif not held.item.plans:
+        elif not held.remaining:
             leases.finished(held)
             held = None
     while leases.unfinished:
-        held = held or leases.take()
-        while held.item.plans:
+        held = held or take(leases)
+        while held.remaining:
             settle(held)
         leases.finished(held)
         held = None

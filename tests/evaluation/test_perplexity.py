@@ -1,5 +1,8 @@
 """Samples of windows against the model's own loss."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +75,16 @@ def test_a_plan_without_finite_logits_names_itself_and_the_window_and_spoils_no_
     assert isinstance(error, NonFiniteError)
     assert str(error) == f"logits of plan {OVERFLOWING.plan_id} on window 8 are not finite"
     assert seen == evaluate(dense, PLANS)
+
+
+def test_one_token_without_finite_logits_fails_the_window(load_tiny):
+    dense = replace(load_tiny("llama"), model=copy.deepcopy(load_tiny("llama").model))
+    fifth = torch.tensor([5])
+    dense.model.lm_head.register_forward_hook(
+        lambda _module, _inputs, logits: logits.index_fill(0, fifth, torch.nan)
+    )
+    ((_, error),) = PERPLEXITY.evaluate(dense, PLANS[:1], DOCUMENTS)
+    assert isinstance(error, NonFiniteError)
 
 
 def test_plans_are_given_as_they_are_finished(load_tiny):

@@ -280,6 +280,10 @@ def test_equal_features_and_layers_go_by_index(make_seen):
     wide = make_seen()
     even = replace(wide, weights=replace(wide.weights, column_square_LI=np.ones((12, 96))))
     assert set(map(tuple, kept(planned(even, 6, score="weight").plan).values())) == {tuple(range(40))}
+    squares = np.random.default_rng(0).integers(1, 4, size=(12, 96)).astype(float)
+    coarse = replace(wide, weights=replace(wide.weights, column_square_LI=squares))
+    for layer, features in kept(planned(coarse, 6, score="weight").plan).items():
+        assert features == sorted(sorted(range(96), key=lambda j, row=squares[layer]: (-row[j], j))[:40])
 
 
 def test_a_random_choice_is_fixed_by_its_seed(make_seen):

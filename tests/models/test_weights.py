@@ -209,7 +209,7 @@ def test_thin_and_wide_matrices_agree_with_the_equations_in_float64(thin):
 
 
 def test_matrices_larger_than_a_chunk_agree_with_the_equations_in_float64(tmp_path):
-    # 430 x 1000 elements are read in four chunks, the last of another size; the Gram is summed in two.
+    # 430 x 1000 elements are read in four chunks, the last of another size; the Gram is summed in six.
     o, down = random_matrices(4, 3, 430, 10), random_matrices(5, 3, 430, 1000)
     checkpoint = write_llama(tmp_path / "m", o, down)
     stats = weight_stats(checkpoint, cka=True)

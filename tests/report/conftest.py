@@ -95,7 +95,9 @@ class StoreBuilder:
         self.variant("dense", plan)
         return plan
 
-    def task(self, name: str, num_documents: int, recipe: Any = None, execution: str = "padded") -> list[Unit]:
+    def task(
+        self, name: str, num_documents: int, recipe: Any = None, execution: str = "padded"
+    ) -> list[Unit]:
         """Ask for a task; its ranges hold up to 16 documents."""
         units = [
             Unit(

@@ -62,7 +62,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One metric of one document; the metric names the function of Σ value and Σ weight that aggregates it."""
+    """One metric of one document; the metric names how Σ value and Σ weight become its aggregate."""
 
     doc_id: int
     doc_hash: str

@@ -1,7 +1,7 @@
 """The worker: from one work item to its messages. The same for every executor.
 
-This is one of the places where an exception of evaluation code becomes a row: it is reported as `Failed` and the
-rest of the work goes on.
+This is one of the places where an exception of evaluation code becomes a row: it is reported as `Failed` and
+the rest of the work goes on.
 """
 
 import queue

@@ -131,7 +131,7 @@ class Ranking:
         crossings = {Fraction(0), Fraction(1)}
         for k, (similarity, tail) in enumerate(self.lines):
             for other_similarity, other_tail in self.lines[:k]:
-                # The other's difference is no higher, so its tail is no lower: they cross if its I_sim is too.
+                # The other's difference is no higher, so they cross only where its I_sim and tail are higher.
                 rise, drop = other_similarity - similarity, other_tail - tail
                 if rise > 0 and drop > 0:
                     crossings.add(Fraction(rise, rise + drop))
@@ -141,8 +141,8 @@ class Ranking:
 def alpha_pieces(scores: Scores, candidates: Sequence[int], count: int) -> list[AlphaPiece]:
     """Which `count` layers each alpha in [0, 1] removes, exactly: ascending pieces that cover [0, 1].
 
-    They change at breakpoints only. Of two layers that tie there the one of lower difference goes first, and it
-    is the one that is lower after the breakpoint: so what holds at a breakpoint holds up to the next.
+    They change at breakpoints only. Of two layers that tie there the one of lower difference goes first, and
+    it is the one that is lower after the breakpoint: so what holds at a breakpoint holds up to the next.
     """
     ranking = Ranking(scores, candidates)
     points = ranking.breakpoints()

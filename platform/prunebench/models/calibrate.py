@@ -1,8 +1,8 @@
 """One forward pass over calibration rows that serves every activation-based method.
 
 Hooks collect, batch by batch, the sums of `CalibrationStats`: float32 math on any model dtype, in chunks that
-stay in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, C hidden,
-L blocks, B = L + 1 block boundaries.
+stay in the processor's cache, and float64 sums. The LM head is not run. Letters: T tokens of a batch, L
+blocks, B = L + 1 block boundaries.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -17,7 +17,7 @@ from prunebench.core.stats import Array, CalibrationStats
 from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
 
-TOKENS_PER_BATCH: Final = 2048
+TOKENS_PER_BATCH: Final = 1024
 # Elements of a chunk: what stays in a second-level cache, or keeps a GPU busy.
 _CACHED: Final = {"cpu": 1 << 17}
 _UNCACHED: Final = 1 << 26
@@ -85,21 +85,23 @@ class _Recorder:
     def __init__(self, dense: DenseModel, max_tokens: int) -> None:
         self.dense = dense
         self.blocks = dense.model.model.layers
-        self.max_tokens = max_tokens
-        # h_0 … h_L and norm(h_L) of the batch in the model's dtype, copied into memory that batches share:
-        # keeping the model's own tensors alive makes the allocator ask the system for fresh pages all along.
-        self.states = torch.empty(0)
+        self.tokens = 0
         self.seen = 0
         self.before = self.mid = torch.empty(0)
-        self.dots: list[Tensor] = []
-        self.tokens = 0
         num_layers = len(self.blocks)
-        float64: dict[str, Any] = {"dtype": torch.float64, "device": dense.device}
+        norm = dense.model.model.norm.weight
+        # All that outlives a block's own forward pass is allocated here: small tensors made between the
+        # model's large ones split the holes that those leave, and the heap grows by one of them every layer.
+        self.states = norm.new_empty(num_layers + 2, max_tokens, len(norm))
+        """h_0 … h_L and norm(h_L) of the batch, in the model's dtype."""
+        self.dots = norm.new_empty(3, num_layers, max_tokens, dtype=torch.float32)
+        """Dot products of h_mid with h_in, itself and h_out."""
+        float64: dict[str, Any] = {"dtype": torch.float64, "device": norm.device}
         self.cosine = torch.zeros(num_layers + 2, num_layers + 2, **float64)
         self.sublayer_cosine = torch.zeros(2, num_layers, **float64)
         self.change = torch.zeros(2, num_layers, **float64)
-        self.features = [_Moments() for _ in self.blocks]
-        self.attention = [_Moments() for _ in self.blocks]
+        self.features = [_Moments(block.mlp.down_proj) for block in self.blocks]
+        self.attention = [_Moments(block.self_attn.o_proj) for block in self.blocks]
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -122,13 +124,11 @@ class _Recorder:
 
     def _see_boundary(self, state: Tensor) -> None:
         if self.seen:
-            self.dots.append(_dots(self.mid, self.before, state))
+            _dots(self.before, self.mid, state, out=self.dots[:, self.seen - 1])
         self.before = state
         self._keep(state)
 
     def _keep(self, state: Tensor) -> None:
-        if not self.states.numel():
-            self.states = state.new_empty(len(self.blocks) + 2, self.max_tokens, state.shape[1])
         self.states[self.seen, : len(state)] = state
         self.seen += 1
 
@@ -151,13 +151,12 @@ class _Recorder:
             self.cosine += flat @ flat.T
         norm_BT = torch.cat(norms, dim=1)
         self._check_finite(norm_BT)
-        before, square, after = torch.stack([dots.to(norm_BT) for dots in self.dots], dim=1)
-        mid = square.sqrt_()
+        before, square, after = self.dots[..., : len(normed)]
+        mid = square.sqrt()
         self.sublayer_cosine[0] += (before / (norm_BT[:num_layers] * mid).clamp_min(_TINY)).double().sum(1)
         self.sublayer_cosine[1] += (after / (norm_BT[1:-1] * mid).clamp_min(_TINY)).double().sum(1)
         self.tokens += len(normed)
         self.seen = 0
-        self.dots.clear()
 
     def _check_finite(self, norms: Tensor) -> None:
         """Refuse a batch with NaN or infinity and name the first place, of h_0 … h_L and norm(h_L)."""
@@ -202,13 +201,11 @@ class _Recorder:
 class _Moments:
     """Σ x and Σ x² over tokens, float64 of shape (2, width)."""
 
-    def __init__(self) -> None:
-        self.sums: Tensor | None = None
+    def __init__(self, linear: nn.Linear) -> None:
+        self.sums = linear.weight.new_zeros(2, linear.in_features, dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Add a batch of shape (T, width)."""
-        if self.sums is None:
-            self.sums = torch.zeros(2, x.shape[1], dtype=torch.float64, device=x.device)
+        """Add the linear module's input, of shape (T, width)."""
         for part in x.split(max(1, _chunk_elements(x) // x.shape[1])):
             part = part.float()
             self.sums[0] += part.sum(0)
@@ -216,20 +213,18 @@ class _Moments:
 
 
 def _stacked(moments: Sequence[_Moments]) -> tuple[Array, Array]:
-    first, second = (
-        np.stack([m.sums[row].cpu().numpy() for m in moments if m.sums is not None]) for row in (0, 1)
-    )
+    first, second = (np.stack([m.sums[row].cpu().numpy() for m in moments]) for row in (0, 1))
     return first, second
 
 
-def _dots(mid: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Dot products of h_mid with h_in, itself and h_out, float32 of shape (3, T)."""
+def _dots(before: Tensor, mid: Tensor, after: Tensor, *, out: Tensor) -> None:
+    """Write every token's dot products of h_mid with h_in, itself and h_out to `out`, shape (3, tokens)."""
     step = max(1, _chunk_elements(mid) // mid.shape[1])
-    dots = []
-    for parts in zip(before.split(step), mid.split(step), after.split(step), strict=True):
-        x, m, y = (part.float() for part in parts)
-        dots.append(torch.stack([torch.linalg.vecdot(m, other) for other in (x, m, y)]))
-    return torch.cat(dots, dim=1)
+    for start in range(0, len(mid), step):
+        chunk = slice(start, min(start + step, len(mid)))
+        m = mid[chunk].float()
+        for row, other in zip(out, (before, mid, after), strict=True):
+            row[chunk] = torch.linalg.vecdot(m, other[chunk].float())
 
 
 def _chunk_elements(x: Tensor) -> int:

@@ -24,7 +24,9 @@ class Encoder:
     def _tokenizer(self) -> Tokenizer:
         path = self._folder / "tokenizer.json"
         if not path.is_file():
-            raise InputError(f"{self._folder} has no tokenizer.json: save its tokenizer in the fast format first")
+            raise InputError(
+                f"{self._folder} has no tokenizer.json: save its tokenizer in the fast format first"
+            )
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_truncation()
         tokenizer.no_padding()

@@ -27,6 +27,10 @@ _STORED: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float
 _CHUNK: Final = 1 << 17
 # Bytes as stored (at most 8), float32, float64 and a temporary of it, for an element of a chunk.
 _CHUNK_BYTES: Final = 8 + 4 + 8 + 8
+# Elements of a sum: as many as torch sums in one thread.
+_UNTHREADED: Final = 1 << 15
+# What matrix products copy operands to (11 MB were seen), and modules that are imported late.
+_LIBRARY_BYTES: Final = 32_000_000
 # Floats in 64 bytes: products may depend on how their operands are aligned.
 _ALIGNED: Final = 16
 
@@ -68,7 +72,7 @@ def memory_needed(shape: ModelShape, role: str, held: int) -> int:
     floats = matrix + slots * _padded(gram) if _by_gram(shape, role) else slots * _padded(matrix) + cross
     results = shape.num_layers * (len(PROJECTIONS) + shape.intermediate_size + 3 * shape.num_layers)
     widest = max(num_columns(role, shape) for role in PROJECTIONS)
-    return 4 * floats + 8 * results + _CHUNK_BYTES * max(_CHUNK, widest)
+    return 4 * floats + 8 * results + _CHUNK_BYTES * max(_CHUNK, widest) + _LIBRARY_BYTES
 
 
 def _layers_held(shape: ModelShape, role: str, memory: int | None) -> int:
@@ -158,9 +162,9 @@ class _Compared:
 
 
 def _dot(one: Tensor, other: Tensor) -> float:
-    """<A, B>_F of contiguous float32 matrices in float64, chunk by chunk."""
-    chunks = zip(one.view(-1).split(_CHUNK), other.view(-1).split(_CHUNK), strict=True)
-    return math.fsum(float(torch.dot(a.double(), b.double())) for a, b in chunks)
+    """<A, B>_F of contiguous float32 matrices: float32 products, float64 sums."""
+    pieces = zip(one.view(-1).split(_UNTHREADED), other.view(-1).split(_UNTHREADED), strict=True)
+    return math.fsum(float((a * b).double().sum()) for a, b in pieces)
 
 
 class _Scan:

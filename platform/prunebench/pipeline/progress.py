@@ -1,6 +1,7 @@
 """Progress of long work: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,34 +42,49 @@ class Silent:
 class Lines:
     """Plain lines on standard error: at the start and end of a stage, and every 30 seconds between."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = LINE_EVERY_S) -> None:
         self._stage, self._total, self._done, self._failed = "", 0, 0, 0
-        self._started = self._printed = 0.0
+        self._started = 0.0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        # A thread, because one step may take longer than the time between lines.
+        threading.Thread(target=self._tick, args=(every_s,), daemon=True).start()
 
     def start(self, stage: str, total: int) -> None:
         """Print that the stage begins."""
-        self._stage, self._total, self._done, self._failed = stage, total, 0, 0
-        self._started = self._printed = time.monotonic()
-        self._print()
+        with self._lock:
+            self._stage, self._total, self._done, self._failed = stage, total, 0, 0
+            self._started = time.monotonic()
+            self._print()
 
     def advance(self, *, failed: bool = False) -> None:
-        """Count a step; print when the last line is old."""
-        self._done += 1
-        self._failed += failed
-        if time.monotonic() - self._printed >= LINE_EVERY_S:
-            self._print()
+        """Count a step."""
+        with self._lock:
+            self._done += 1
+            self._failed += failed
 
     def finish(self) -> None:
         """Print the final count."""
-        self._print()
+        with self._lock:
+            self._print()
+            self._stage = ""
+
+    def stop(self) -> None:
+        """Print no more."""
+        self._stopped.set()
+
+    def _tick(self, every_s: float) -> None:
+        while not self._stopped.wait(every_s):
+            with self._lock:
+                if self._stage:
+                    self._print()
 
     def _print(self) -> None:
-        self._printed = time.monotonic()
-        elapsed = self._printed - self._started
-        rest = f", about {elapsed / self._done * (self._total - self._done):.0f} s left" if self._done else ""
+        elapsed = time.monotonic() - self._started
+        left = elapsed / self._done * (self._total - self._done) if self._done else 0.0
+        rest = f", about {left:.0f} s left" if left else ""
         failed = f", {self._failed} failed" if self._failed else ""
-        line = f"{self._stage}: {self._done}/{self._total}{failed}, {elapsed:.0f} s{rest}"
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(f"{self._stage}: {self._done}/{self._total}{failed}, {elapsed:.0f} s{rest}\n")
         sys.stderr.flush()
 
 
@@ -125,11 +141,9 @@ def progress_for(*, quiet: bool) -> Iterator[Progress]:
     """The progress that fits standard error: silence, a bar on a terminal, or lines."""
     if quiet:
         yield Silent()
-    elif sys.stderr.isatty():
-        bar = Bar()
-        try:
-            yield bar
-        finally:
-            bar.stop()
-    else:
-        yield Lines()
+        return
+    shown = Bar() if sys.stderr.isatty() else Lines()
+    try:
+        yield shown
+    finally:
+        shown.stop()

@@ -12,7 +12,7 @@ DENSE = "dense"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One request (model, arithmetic, method, parameters, budget, calibration) and its plan, or why there is none."""
+    """One request (model, arithmetic, method, parameters, budget, calibration) and what came of it."""
 
     model: str
     weights_id: str

@@ -22,7 +22,7 @@ def summarise(root: Path) -> dict[str, Json]:
         "store": str(root),
         "runs": len(runs),
         "last_run": None if last is None else str(last["run_id"]),
-        "last_run_status": None if last is None else str(last["status"] or "running or killed"),
+        "last_run_status": None if last is None else str(last["status"]),
         "variants": len(variants),
         "plans": int(variants["plan_id"].nunique()) if len(variants) else 0,
         "units": int(samples["unit_id"].nunique()) if len(samples) else 0,
