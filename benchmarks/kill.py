@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from prunebench.pipeline.provenance import provenance
 from prunebench.store.diff import diff
@@ -28,7 +29,7 @@ def command(config: Path, store: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", program, "run", str(config), "--store", str(store), "--quiet", *words]
 
 
-def unit_events(store: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, str]]:
+def unit_events(store: Path, process: subprocess.Popen[Any]) -> Iterator[dict[str, str]]:
     """The unit events of all runs on the store, as the living process writes them."""
     seen = 0
     while True:

@@ -293,11 +293,11 @@ def export(
     from prunebench.pipeline.plans import find_plan
 
     found = find_plan(plan, store)
-    exported = run_export(Checkpoint.open(model), found, out)
+    manifest = json.loads((run_export(Checkpoint.open(model), found, out) / "prunebench.json").read_text())
     if as_json:
-        _print_json({"out": str(out), "plan_id": found.plan_id, "layout": exported.layout})
+        _print_json({"out": str(out), "plan_id": found.plan_id, "layout": manifest["layout"]})
     else:
-        _print(f"exported plan {found.plan_id} to {out} ({exported.layout})")
+        _print(f"exported plan {found.plan_id} to {out} ({manifest['layout']})")
 
 
 @store_app.command("verify", epilog="Example: prunebench store verify stores/quickstart")

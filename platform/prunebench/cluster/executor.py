@@ -141,7 +141,7 @@ class RayExecutor:
 
     def _start_actor(self) -> _Seat:
         threads = str(self._placement.threads)
-        actor = WorkerActor.options(
+        actor: Any = WorkerActor.options(
             num_cpus=self._placement.threads,
             num_gpus=self._placement.gpus,
             runtime_env={"env_vars": dict.fromkeys(THREAD_VARIABLES, threads)},

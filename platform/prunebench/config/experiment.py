@@ -177,12 +177,12 @@ def _override(data: dict[str, Any], word: str) -> None:
     at: Any = data
     for part in parents:
         key = _key(at, part, word)
-        at = at[key] if isinstance(at, list) else at.setdefault(key, {})
+        at = at.setdefault(key, {}) if isinstance(at, dict) else at[key]
     at[_key(at, last, word)] = yaml.safe_load(value)
 
 
 def _key(at: Any, part: str, word: str) -> str | int:  # noqa: ANN401 (the file's own nesting)
-    """`part` as it indexes `at`: a name of a mapping or a number of a list."""
+    """`part` as it indexes `at`: a name of a mapping, or a number of a list."""
     if isinstance(at, dict):
         return part
     if not isinstance(at, list):

@@ -44,7 +44,7 @@ def _samples(
 ) -> tuple[Sample, ...] | NonFiniteError:
     samples = []
     for document, values in zip(documents, logprobs, strict=True):
-        if not np.isfinite(values).any():
+        if not np.isfinite(values).all():
             return NonFiniteError(f"logits of plan {plan.plan_id} on window {document.doc_id} are not finite")
         samples.append(
             Sample(

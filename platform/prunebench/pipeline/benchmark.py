@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prunebench.config.experiment import Experiment
+from prunebench.core.fingerprint import Json
 from prunebench.evaluation.setup import ModelSetup
 from prunebench.pipeline.evaluate import evaluate
 from prunebench.pipeline.executor import Executor
@@ -40,7 +41,7 @@ def run_benchmark(
     """
     subjects = prepare(experiment)
     executor = make_executor(model_setups(subjects))
-    record = {"experiment": experiment.model_dump(mode="json"), "kind": "benchmark"}
+    record: dict[str, Json] = {"experiment": experiment.model_dump(mode="json"), "kind": "benchmark"}
     with open_session(store, executor, progress, record) as session:
         seen = measure(session, subjects)
         planned = plan_all(session, subjects, seen)

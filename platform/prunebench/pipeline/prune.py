@@ -201,7 +201,7 @@ def _measure(
 
 
 def _run(executor: LocalExecutor, stage: str, items: Sequence[WorkItem], progress: Progress) -> list[Message]:
-    messages = []
+    messages: list[Message] = []
     if items:
         progress.start(stage, len(items))
         for delivery in executor.run(items):
