@@ -1,7 +1,7 @@
-"""What an evaluator is, and the menu of them."""
+"""What an evaluator is, and the menu of them; their versions are in `versions`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import Sample
@@ -14,9 +14,6 @@ from prunebench.models.load import DenseModel
 
 class Evaluator(Protocol):
     """Turns the documents of one range into samples, under each of many plans of one model."""
-
-    scorer_version: ClassVar[str]
-    """Part of every unit's key: raised whenever a value could change."""
 
     def evaluate(
         self, dense: DenseModel, plans: Iterable[PruningPlan], documents: Sequence[Document]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,8 +21,6 @@ class MultipleChoice:
 
     `acc` compares Σ log p of the continuations, `acc_norm` compares Σ log p per byte of the continuation.
     """
-
-    scorer_version: ClassVar[str] = "choice-1"
 
     def evaluate(
         self, dense: DenseModel, plans: Iterable[PruningPlan], documents: Sequence[Document]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from prunebench.models.scoring import LogProbs, Row, token_logprobs
 @dataclass(frozen=True)
 class Perplexity:
     """Σ log p and the number of scored tokens of each window; the aggregate is exp(-Σ value / Σ weight)."""
-
-    scorer_version: ClassVar[str] = "perplexity-1"
 
     def evaluate(
         self, dense: DenseModel, plans: Iterable[PruningPlan], documents: Sequence[Document]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem, Unit
 from prunebench.data.tasks import Choice, Document, TaskData, Window, range_hash, ranges
+from prunebench.evaluation.versions import SCORERS
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
 from prunebench.pipeline.session import Session
@@ -49,9 +50,6 @@ def missing_plans(exam: Exam, plans: Sequence[PruningPlan], present: set[str]) -
 
 
 def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam]:
-    # Imported here because it imports torch, and wrong settings are refused without it.
-    from prunebench.evaluation.base import EVALUATORS
-
     for start, stop in ranges(task):
         documents = task.documents[start:stop]
         unit = Unit(
@@ -66,7 +64,7 @@ def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam]:
             stop=stop,
             dtype=subject.entry.dtype,
             attention=subject.entry.attention,
-            scorer_version=EVALUATORS[task.kind].scorer_version,
+            scorer_version=SCORERS[task.kind],
         )
         yield Exam(kind=task.kind, unit=unit, documents=documents, tokens=sum(map(_num_tokens, documents)))
 
