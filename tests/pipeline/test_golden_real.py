@@ -1,4 +1,4 @@
-"""From recorded token ids to recorded plans on the real model, through the program's own calibration and probe."""
+"""From recorded token ids to recorded plans on the real model, by the program's own calibration and probe."""
 
 import base64
 import functools
@@ -63,10 +63,8 @@ def removed(seen, name, budget, **params):
 def test_shortgpt_and_streamline(seen, budget, state):
     golden = recorded("depth_cosine")
     assert removed(seen, "shortgpt", budget, last_state=state) == golden["shortgpt"]["removed"][str(budget)]
-    assert (
-        removed(seen, "llm_streamline", budget, last_state=state)
-        == golden["streamline"]["removed"][str(budget)]
-    )
+    window = golden["streamline"]["removed"][str(budget)]
+    assert removed(seen, "llm_streamline", budget, last_state=state) == window
 
 
 def test_lorp_by_rule_and_for_every_recorded_number_of_clusters(seen):
@@ -87,12 +85,11 @@ def test_simdiff_at_every_recorded_alpha(seen):
     for setting, budgets in recorded("simdiff")["removed"].items():
         metric, alpha = setting.split("|")
         if metric == "mssd" and float(alpha) == 1:
-            # All 30 sigmoids saturate: the recording is a tie in the order of the layers, ours follows L_diff.
+            # All 30 sigmoids saturate: the recording is a tie in layer order, ours follows L_diff.
             continue
         for budget, layers in budgets.items():
-            assert removed(seen, f"simdiff_{metric}", int(budget), alpha=float(alpha)) == sorted(layers), (
-                setting
-            )
+            got = removed(seen, f"simdiff_{metric}", int(budget), alpha=float(alpha))
+            assert got == sorted(layers), setting
 
 
 @pytest.mark.parametrize("budget", [3, 7])
