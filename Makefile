@@ -17,6 +17,7 @@ $(VENV)/.built: pyproject.toml requirements.lock
 
 quickstart: env
 	$(VENV)/bin/prunebench run configs/benchmark/quickstart.yaml --executor ray
+	$(VENV)/bin/prunebench report --store stores/quickstart --out stores/quickstart-report
 
 test: env
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadgroup

@@ -271,7 +271,13 @@ def report(
 ) -> None:
     """Write the report of a store."""
     from prunebench.report.render import write_report
+    from prunebench.store.derive import derive_results
 
+    try:
+        # A killed driver leaves samples that no result row tells of yet.
+        derive_results(store)
+    except ResourceError as error:
+        _say(f"warning: {error}; the report shows the results as they were derived last")
     paths = write_report(store, out)
     _print(f"report: {paths.html.resolve()}")
 

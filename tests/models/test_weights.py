@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
+from prunebench.core.shape import ModelShape
 from prunebench.core.stats import PROJECTIONS, WeightStats
 from prunebench.errors import InputError
 from prunebench.methods.wrp import weight_similarity
@@ -240,6 +241,17 @@ def test_the_layer_that_passes_by_last_costs_no_second_tile(thin):
     # Six held and one passing take what all seven take.
     assert memory_needed(thin.shape, "down", 6) == memory_needed(thin.shape, "down", 7)
     assert memory_needed(thin.shape, "down", 5) < memory_needed(thin.shape, "down", 6)
+
+
+def test_what_is_held_of_a_layer_is_what_costs_fewer_multiplications():
+    # 4096 x 64: 32 thin matrices take less than one Gram. 4096 x 14336: 32 Grams, not 32 matrices.
+    shape = ModelShape(
+        num_layers=32, hidden_size=4096, intermediate_size=14336, num_heads=1, num_kv_heads=1, head_dim=64
+    )
+    gram, matrix = 4 * 4096**2, 4 * 4096 * 14336
+    assert memory_needed(shape, "o", 32) - memory_needed(shape, "o", 30) == 4 * 4096 * 64
+    assert memory_needed(shape, "o", 32) < 2 * gram
+    assert 32 * gram + matrix < memory_needed(shape, "down", 32) < 33 * gram + matrix
 
 
 def test_a_bound_that_holds_everything_reads_every_tensor_once(thin):
