@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from prunebench.core.plan import PruningPlan
+from prunebench.core.trie import count_nodes
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import DenseModel, load_model
 from prunebench.models.scoring import Row, Scorer
-from prunebench.models.trie import count_nodes, walk
+from prunebench.models.trie import walk
 from prunebench.models.view import ModelView
 
 BUDGETS = (3, 5, 7, 9)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
+from prunebench.core.trie import count_nodes
 from prunebench.errors import InputError
-from prunebench.models.trie import Runner, count_nodes, enter, final_states, walk
+from prunebench.models.trie import Runner, enter, final_states, walk
 from prunebench.models.view import ModelView
 
 L, I = 6, 44  # noqa: E741

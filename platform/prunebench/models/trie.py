@@ -6,13 +6,14 @@ is right by construction, and the results are those of `model(...)` bit for bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from prunebench.core.plan import LayerSpec, PruningPlan
+from prunebench.core.trie import Node, grow
 from prunebench.models.load import DenseModel
 from prunebench.models.view import ModelView, check_plan
 
@@ -87,36 +88,6 @@ class Runner:
     def normed(self, states: States) -> States:
         """The states after the model's final norm, as its head reads them."""
         return tuple(self._norm(hidden) for hidden in states)
-
-
-@dataclass(slots=True)
-class Node:
-    """The prefix of blocks on the path to here: plans that end here, and the next blocks of the others."""
-
-    plans: list[PruningPlan] = field(default_factory=list)
-    children: dict[LayerSpec, "Node"] = field(default_factory=dict)
-
-
-def grow(plans: Iterable[PruningPlan]) -> Node:
-    """The trie of the plans; equal plans are kept once."""
-    root = Node()
-    for plan in plans:
-        node = root
-        for spec in plan.layers:
-            node = node.children.setdefault(spec, Node())
-        if plan not in node.plans:
-            node.plans.append(plan)
-    return root
-
-
-def count_nodes(plans: Iterable[PruningPlan]) -> int:
-    """Blocks that have to be run for all plans: the nodes of their trie, without the root."""
-    count, open_nodes = 0, [grow(plans)]
-    while open_nodes:
-        children = open_nodes.pop().children.values()
-        count += len(children)
-        open_nodes += children
-    return count
 
 
 def walk(runner: Runner, plans: Iterable[PruningPlan]) -> Iterator[tuple[PruningPlan, States]]:

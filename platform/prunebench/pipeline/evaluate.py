@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prunebench.core.plan import PruningPlan
+from prunebench.core.trie import Node
 from prunebench.core.unit import EvaluateItem, Unit
 from prunebench.data.tasks import Choice, Document, TaskData, Window, range_hash, ranges
 from prunebench.evaluation.versions import SCORERS
@@ -13,7 +14,8 @@ from prunebench.pipeline.session import Session
 from prunebench.store.artifacts import save_exam
 
 ITEM_TOKENS = 32_768
-"""Tokens times plans of one work item at most: under a minute for a small model on one CPU thread."""
+"""Tokens that one work item sends through all blocks, counting what plans share once: about a minute
+for a small model on one CPU thread, and still enough for a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +81,19 @@ def _num_tokens(document: Document) -> int:
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:
-    step = max(1, ITEM_TOKENS // max(1, exam.tokens))
-    for i in range(0, len(plans), step):
-        yield EvaluateItem(
-            model=model,
-            kind=exam.kind,
-            unit=exam.unit,
-            documents=exam.documents,
-            plans=tuple(plans[i : i + step]),
-        )
+    """Items of about ITEM_TOKENS each. Plans that begin alike go together: they share their beginning."""
+    group, root, blocks = [], Node(), 0
+    for plan in sorted(plans, key=lambda plan: plan.canonical):
+        blocks += root.add(plan)
+        group.append(plan)
+        if exam.tokens * blocks >= ITEM_TOKENS * plan.num_layers:
+            yield _item(model, exam, group)
+            group, root, blocks = [], Node(), 0
+    if group:
+        yield _item(model, exam, group)
+
+
+def _item(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> EvaluateItem:
+    return EvaluateItem(
+        model=model, kind=exam.kind, unit=exam.unit, documents=exam.documents, plans=tuple(plans)
+    )
