@@ -290,3 +290,17 @@ def test_templates_are_part_of_the_package():
 
     folder = Path(prunebench.report.__file__).parent / "templates"
     assert sorted(path.name for path in folder.iterdir()) == environment().list_templates()
+
+
+def test_a_broken_model_leaves_the_picture_with_its_value_beside_its_name(builder, tmp_path):
+    units = builder.task("text", 2)
+    builder.score(builder.dense(), units, "perplexity", [-10.0, -12.0], weight=10.0)
+    for method, removed, value in (("shortgpt", 0, -30.0), ("lorp", 1, -400.0)):
+        plan = PruningPlan.without([removed], 6)
+        builder.variant(method, plan, 1)
+        builder.score(plan, units, "perplexity", [value] * 2, weight=10.0)
+    page = write_report(builder.finish(), tmp_path / "out").html.read_text()
+    picture = next(part for part in page.split("<svg")[1:] if "perplexity" in part.split("</title>")[0])
+    assert "LoRP ↑ 2.35e17" in picture
+    assert "ShortGPT ↑" not in picture
+    assert "e+" not in picture.split("</svg>")[0]

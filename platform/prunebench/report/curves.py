@@ -36,6 +36,8 @@ GAP = 15.0
 NAME_LETTERS = 26
 OFF_SCALE = 3
 """A sanity row leaves the picture where it is this many times worse than the worst other row."""
+BROKEN = 1000
+"""Any row leaves it where it is this many times worse than the best: a broken model hides the others."""
 
 
 class Point(NamedTuple):
@@ -133,13 +135,16 @@ def _picture(column: Column, budgets: Sequence[int], lines: Sequence[Line]) -> M
 
 
 def _limits(column: Column, lines: Sequence[Line]) -> tuple[float, float]:
-    """The range of all values, without sanity rows so much worse that nothing else could be told apart."""
+    """The range of all values, without rows so much worse that the others could not be told apart."""
     values = [point.value for line in lines for point in line.points if point]
     others = [point.value for line in lines for point in line.points if point and not line.label.sanity]
-    high = max(values)
-    if column.metric.better == "lower" and others and high > OFF_SCALE * max(others):
-        high = max(others)
-    return min(values), high
+    low, high = min(values), max(values)
+    if column.metric.better == "lower":
+        if others and high > OFF_SCALE * max(others):
+            high = max(others)
+        if low > 0:
+            high = min(high, BROKEN * low)
+    return low, high
 
 
 def _axes(column: Column, ticks: Sequence[float], budgets: Sequence[int], frame: Frame) -> Markup:
