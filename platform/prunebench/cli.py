@@ -162,7 +162,13 @@ def prune(
         dtype = "float32" if device == "cpu" else job.checkpoint.dtype
     if device != "cpu":
         _need_local_gpu()
-    setup = ModelSetup(path=str(job.checkpoint.path), dtype=dtype, attention=attention, device=device)
+    setup = ModelSetup(
+        path=str(job.checkpoint.path),
+        weights_id=job.checkpoint.weights_id,
+        dtype=dtype,
+        attention=attention,
+        device=device,
+    )
     with progress_for(quiet=False) as progress:
         executor = LocalExecutor(lambda: _worker({"model": setup}, threads))
         pruning = run_prune(job, dtype=dtype, executor=executor, progress=progress)

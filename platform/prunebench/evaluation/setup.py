@@ -8,6 +8,8 @@ class ModelSetup:
     """How a worker loads one model."""
 
     path: str
+    weights_id: str
+    """The weights that the driver planned for; a worker that finds others refuses."""
     dtype: str
     attention: str
     device: str

@@ -74,18 +74,24 @@ class Worker:
         if self._dense is None or self._dense[0] != name:
             self._dense = None
             setup = self._models[name]
-            checkpoint = Checkpoint.open(setup.path)
-            dense = load_model(checkpoint, dtype=setup.dtype, attention=setup.attention, device=setup.device)
+            dense = load_model(
+                self._open(name), dtype=setup.dtype, attention=setup.attention, device=setup.device
+            )
             self._dense = (name, dense)
         return self._dense[1]
 
+    def _open(self, name: str) -> Checkpoint:
+        setup = self._models[name]
+        checkpoint = Checkpoint.open(setup.path)
+        if checkpoint.weights_id != setup.weights_id:
+            raise InputError(
+                f"the weights at {setup.path} are not those the run started with "
+                f"({checkpoint.weights_id[:12]} instead of {setup.weights_id[:12]})"
+            )
+        return checkpoint
+
     def _evaluate(self, item: EvaluateItem) -> Iterator[Message]:
         dense = self._load(item.model)
-        if dense.checkpoint.weights_id != item.unit.weights_id:
-            raise InputError(
-                f"the weights at {dense.checkpoint.path} are not those the run started with "
-                f"({dense.checkpoint.weights_id[:12]} instead of {item.unit.weights_id[:12]})"
-            )
         evaluator = EVALUATORS[item.kind]
         started = time.perf_counter()
         for plan, outcome in evaluator.evaluate(dense, item.plans, item.documents):
@@ -106,7 +112,7 @@ class Worker:
 
     def _weights(self, item: WeightsItem) -> Iterator[Message]:
         started = time.perf_counter()
-        stats = weight_stats(Checkpoint.open(self._models[item.model].path), cka=item.cka, memory=item.memory)
+        stats = weight_stats(self._open(item.model), cka=item.cka, memory=item.memory)
         yield StatsDone(key=item.key, data=stats.to_bytes(), seconds=time.perf_counter() - started)
 
     def _plan(self, item: PlanItem) -> Iterator[Message]:

@@ -60,6 +60,7 @@ def model_setups(subjects: tuple[Subject, ...]) -> dict[str, ModelSetup]:
     return {
         subject.name: ModelSetup(
             path=str(subject.checkpoint.path),
+            weights_id=subject.checkpoint.weights_id,
             dtype=subject.entry.dtype,
             attention=subject.entry.attention,
             device=subject.entry.device,
