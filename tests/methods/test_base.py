@@ -2,6 +2,7 @@ import pytest
 
 from prunebench.core.budget import Budget
 from prunebench.errors import BudgetError, InputError
+from prunebench.methods import METHODS
 from prunebench.methods.base import Measurements, Method, Params
 
 
@@ -21,20 +22,22 @@ def test_protecting_a_layer_outside_the_model_is_refused(layer):
 
 def test_the_check_gives_the_reason(seen):
     shape = seen.shape
-    Method().check(shape, Budget(11), Params())
-    Method().check(shape, Budget(10), Params(protect=(0, -1)))
+    METHODS["last_n"].check(shape, Budget(11), Params())
+    METHODS["last_n"].check(shape, Budget(10), Params(protect=(0, -1)))
     with pytest.raises(
         BudgetError, match=r"^cannot remove 12 of 12 layers: at most 11 \(one block has to stay\)$"
     ):
-        Method().check(shape, Budget(12), Params())
+        METHODS["last_n"].check(shape, Budget(12), Params())
     message = r"^cannot remove 11 of 12 layers: at most 10 \(layers \[0, 11\] are protected\)$"
     with pytest.raises(BudgetError, match=message):
-        Method().check(shape, Budget(11), Params(protect=(-1, 0)))
+        METHODS["last_n"].check(shape, Budget(11), Params(protect=(-1, 0)))
 
 
-def test_a_method_without_a_plan_is_no_method(seen):
-    with pytest.raises(NotImplementedError):
-        Method().plan(seen, Budget(1), Params())
+def test_a_method_without_a_plan_is_no_method():
+    class Nothing(Method[Params]):
+        pass
+
+    assert Nothing.__abstractmethods__ == {"plan"}
 
 
 def test_measurements_name_what_is_missing(seen):

@@ -38,7 +38,6 @@ class ItemRunner(Protocol):
 
     def run(self, item: WorkItem) -> Iterator[Message]:
         """Stream the item's messages; exceptions of evaluation code arrive as `Failed`."""
-        ...
 
 
 @dataclass(slots=True)

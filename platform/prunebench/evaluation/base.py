@@ -22,7 +22,6 @@ class Evaluator(Protocol):
 
         What a plan gets depends on the documents of the range, and never on the other plans.
         """
-        ...
 
 
 EVALUATORS: Final[Mapping[str, Evaluator]] = {"perplexity": Perplexity(), "choice": MultipleChoice()}

@@ -1,5 +1,6 @@
 """What a method is: a pure function from measurements, a budget and parameters to a plan."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -19,11 +20,9 @@ class Probe(Protocol):
 
     def loss(self, plan: PruningPlan) -> float:
         """Mean negative log-likelihood of the probe corpus, nats per token, under the pruned model."""
-        ...
 
     def output_similarity(self, plan: PruningPlan) -> float:
         """Mean over samples of the cosine between the flattened final (normed) states of dense and pruned."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ class Planned:
 ParamsT = TypeVar("ParamsT", bound=Params)
 
 
-class Method(Generic[ParamsT]):
+class Method(ABC, Generic[ParamsT]):
     """One pruning method. Subclasses are stateless: equal inputs give equal plans."""
 
     name: ClassVar[str]
@@ -120,6 +119,7 @@ class Method(Generic[ParamsT]):
         """What `plan` will ask for under these parameters: a subset of `requires`."""
         return self.requires
 
+    @abstractmethod
     def plan(self, seen: Measurements, budget: Budget, params: ParamsT) -> Planned:
         """Choose the pruned model.
 
@@ -127,7 +127,6 @@ class Method(Generic[ParamsT]):
             BudgetError: the budget exceeds what this method may remove.
             UnreachableError: no setting removes exactly the budget.
         """
-        raise NotImplementedError
 
 
 AnyMethod: TypeAlias = Method[Any]

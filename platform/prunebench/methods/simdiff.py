@@ -6,6 +6,7 @@ It is evaluated in rational arithmetic, so that an alpha given and an alpha foun
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -194,9 +195,9 @@ class SimDiff(Method[SimDiffParamsT]):
         """A probe only where alpha is searched."""
         return self.requires if isinstance(params.alpha, str) else frozenset({"calibration"})
 
+    @abstractmethod
     def difference(self, stats: CalibrationStats, params: SimDiffParamsT) -> Array:
         """L_diff, of shape (L,)."""
-        raise NotImplementedError
 
     def remedy(self, params: SimDiffParamsT) -> str:
         """What to do about a saturated sigmoid."""

@@ -13,11 +13,9 @@ class Executor(Protocol):
 
     def run(self, items: Sequence[WorkItem]) -> Iterator[Delivery]:
         """Deliver every message of every item; each item ends in results or `Failed`."""
-        ...
 
     def close(self) -> None:
         """Let the workers go."""
-        ...
 
 
 class LocalExecutor:

@@ -15,15 +15,12 @@ class Progress(Protocol):
 
     def start(self, stage: str, total: int) -> None:
         """A stage of `total` steps begins."""
-        ...
 
     def advance(self, *, failed: bool = False) -> None:
         """One step is over."""
-        ...
 
     def finish(self) -> None:
         """The stage is over."""
-        ...
 
 
 class Silent:
