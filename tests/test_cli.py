@@ -1,5 +1,6 @@
 """The command line as scripts outside this repository call it."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -150,6 +151,14 @@ def test_prune_exports_and_the_export_is_a_checkpoint(prunebench, tiny, tokens, 
         (["--method", "wrp", "--memory", "lots"], "not an amount of memory"),
         (["--method", "lorp", "--calibration", "text:nothing.txt"], "nothing.txt"),
         (["--method", "lorp", "--calibration", "texd:x"], "did you mean 'text'"),
+        (["--method", "last_n", "--budget", "9" * 5000], "is not a number of layers"),
+        (["--method", "laco", "--param", "threshold=nan"], "threshold cannot be nan"),
+        (["--method", "last_n", "--dtype", "int8"], "prune: dtype: Input should be 'float32'"),
+        (
+            ["--method", "last_n", "--attention", "flash"],
+            "prune: attention: Input should be 'sdpa' or 'eager'",
+        ),
+        (["--method", "last_n", "--device", "tpu"], "prune: device: Input should be 'cpu' or 'cuda'"),
     ],
 )
 def test_wrong_arguments_are_sentences_with_exit_code_2(prunebench, tiny, words, sentence):
@@ -240,3 +249,75 @@ def test_jobs_call_the_same_program():
     text = (ROOT / "jobs" / "benchmark.py").read_text()
     assert len(text.splitlines()) < 30
     assert 'main(["run"' in text
+
+
+def test_more_threads_than_a_process_can_start_are_refused(prunebench, tiny):
+    """OpenMP would end the process with a segmentation fault."""
+    code, _, err = prunebench(
+        "prune", "--model", tiny("llama"), "--method", "last_n", "--budget", "1", "--threads", "99999"
+    )
+    assert code == 2
+    assert "--threads" in err
+
+
+def test_a_taken_out_folder_is_refused_before_anything_is_measured(prunebench, tiny, tokens, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    code, _, err = prunebench(
+        "prune", "--model", tiny("llama"), "--method", "shortgpt", "--budget", "1",
+        "--calibration", tokens, "--out", "taken",
+    )  # fmt: skip
+    assert code == 2
+    assert err == "error: 'taken' exists and is not an empty folder: give another --out\n"
+
+
+def test_a_replacement_that_is_no_yaml_is_a_sentence(prunebench, write_config):
+    code, _, err = prunebench("plan", write_config(), "--set", "budgets=[")
+    assert code == 2
+    assert "--set budgets=[: the value is not valid YAML" in err
+
+
+def test_an_address_is_taken_word_for_word(prunebench, write_config):
+    code, _, err = prunebench("run", write_config(), "--executor", "ray", "--address", "[::1]:1")
+    assert code == 4
+    assert "cannot reach or start Ray at [::1]:1" in err
+
+
+def test_a_run_does_not_start_where_something_else_lies_and_plan_says_so(prunebench, write_config, tmp_path):
+    (tmp_path / "file").touch()
+    for place, sentence in (("file", "is a file"), (".", "no prunebench store and not empty")):
+        for command in ("plan", "run"):
+            code, _, err = prunebench(command, write_config(), "--store", place)
+            assert code == 2
+            assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [("../x", "'../x' is not a plan id"), ("", "'' is not a plan id"), ("0" * 16, "has no plan 0000")],
+)
+def test_a_plan_that_the_store_cannot_have_is_a_sentence(prunebench, tiny, finished, plan, sentence):
+    code, _, err = prunebench(
+        "export", "--model", tiny("llama"), "--store", finished[1], "--plan", plan, "--out", "x"
+    )
+    assert code == 2
+    assert sentence in err
+
+
+def test_a_plan_file_that_is_no_text_is_named(prunebench, tiny, tmp_path):
+    (tmp_path / "plan.json").write_bytes(b"\xff")
+    code, _, err = prunebench("export", "--model", tiny("llama"), "--plan", "plan.json", "--out", "x")
+    assert code == 2
+    assert err.startswith("error: plan.json: ")
+
+
+def test_closed_and_full_outputs_are_no_stack_traces(prunebench, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert prunebench("methods")[0] == 0
+    full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 (it cannot be closed without an error)
+    monkeypatch.setattr(sys, "stdout", full)
+    code, _, err = prunebench("methods")
+    with contextlib.suppress(OSError):
+        full.close()
+    assert code == 4
+    assert "No space left" in err

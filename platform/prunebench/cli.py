@@ -43,11 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
+    # A shell may close them (>&-); Python then has None there.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (open as long as the process)
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 (open as long as the process)
     try:
         app(args=arguments)
     except PrunebenchError as error:
         _say(f"error: {error}")
         sys.exit(error.exit_code)
+    except OSError as error:
+        _say(f"error: {error}")
+        sys.exit(ResourceError.exit_code)
     except SystemExit as done:
         if done.code == INTERRUPTED:
             _say("interrupted: run the same command to resume")
@@ -133,7 +139,7 @@ def prune(
     ] = "auto",
     attention: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 1,
     memory: Annotated[
         str | None, typer.Option(help="Bound of the weight similarities' memory, such as 2GB.")
     ] = None,
@@ -141,13 +147,19 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Plan one method on one model; with --out also export the pruned checkpoint."""
+    from prunebench.config.experiment import parse_model
     from prunebench.config.params import parse_assignments, parse_size
     from prunebench.evaluation.setup import ModelSetup
+    from prunebench.models.checkpoint import check_out
     from prunebench.pipeline.executor import LocalExecutor
     from prunebench.pipeline.progress import progress_for
     from prunebench.pipeline.prune import prepare_prune
     from prunebench.pipeline.prune import prune as run_prune
 
+    known = "float32" if dtype == "auto" else dtype
+    parse_model("prune", path=model, dtype=known, attention=attention, device=device)
+    if out is not None:
+        check_out(out)
     job = prepare_prune(
         model=model,
         method=method,
@@ -236,8 +248,8 @@ def run(
     from prunebench.pipeline.progress import progress_for
 
     words = list(sets or ())
-    words += [] if executor is None else [f"executor.kind={executor}"]
-    words += [] if address is None else [f"executor.address={address}"]
+    given = {"kind": executor, "address": address}
+    words += [f"executor.{name}={json.dumps(word)}" for name, word in given.items() if word is not None]
     experiment = load_experiment(config, words)
     folder = store.resolve() if store else experiment.resolve(experiment.store)
     with progress_for(quiet=quiet) as progress:

@@ -122,3 +122,13 @@ def test_resources_that_the_cluster_lacks_are_refused_within_seconds(ray_cluster
     with pytest.raises(ResourceError, match=named):
         RayExecutor("fake_worker:FakeWorker", ("x",), Placement(workers=1, threads=threads, gpus=gpus))
     assert time.monotonic() - started < 5
+
+
+def test_an_address_where_nothing_listens_is_refused_in_seconds():
+    from prunebench.cluster.executor import connect
+
+    started = time.monotonic()
+    for address, sentence in (("127.0.0.1:1", "Connection refused"), ("nonsense", "write HOST:PORT or auto")):
+        with pytest.raises(ResourceError, match=f"cannot reach or start Ray at {address}: .*{sentence}"):
+            connect(address)
+    assert time.monotonic() - started < 30

@@ -1,4 +1,5 @@
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,11 @@ def test_names_of_models_come_from_their_paths(tmp_path):
         (lambda d: d["tasks"]["ppl"].update(strid=3), "unknown key 'strid': did you mean 'stride'?"),
         (lambda d: d.update(executor={"workers": 0}), "executor.workers"),
         (lambda d: d.update(budgets=[]), "budgets"),
+        (lambda d: d.update(budgets=[True]), "budgets.0.int"),
+        (lambda d: d["methods"][0].update(budgets=[]), "methods.0.budgets"),
+        (lambda d: d["methods"][0].update(method="laco", params={"threshold": math.inf}), "cannot be inf"),
+        (lambda d: d.update(base="/elsewhere"), "unknown key 'base'"),
+        (lambda d: d.update(executor={"threads": 99999}), "executor.threads"),
         (lambda d: d.pop("store"), "store"),
     ],
 )
@@ -95,6 +101,28 @@ def test_files_that_are_no_experiment_are_refused(tmp_path, text, sentence):
     path.write_text(text)
     with pytest.raises(InputError, match=sentence):
         load_experiment(path)
+
+
+def test_one_wrong_setting_is_one_line(tmp_path):
+    path = write(tmp_path, lambda d: d["models"][0].update(dtyp="x"))
+    with pytest.raises(InputError) as caught:
+        load_experiment(path)
+    assert str(caught.value) == f"{path}: models.0: unknown key 'dtyp': did you mean 'dtype'?"
+
+
+def test_a_setting_that_stands_twice_is_refused(tmp_path):
+    path = write(tmp_path)
+    path.write_text(path.read_text() + "budgets: [5]\n")
+    with pytest.raises(InputError, match="'budgets' stands twice"):
+        load_experiment(path)
+
+
+def test_ray_workers_without_a_gpu_cannot_hold_a_model_on_one(tmp_path):
+    path = write(tmp_path, lambda d: d["models"][0].update(device="cuda"))
+    assert load_experiment(path)
+    with pytest.raises(InputError, match=r"executor\.gpus_per_worker is 0: set it to 1"):
+        load_experiment(path, ["executor.kind=ray"])
+    assert load_experiment(path, ["executor.kind=ray", "executor.gpus_per_worker=1"])
 
 
 def test_a_missing_file_is_an_input_error(tmp_path):

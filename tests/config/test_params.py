@@ -66,3 +66,14 @@ def test_the_listing_has_every_method_with_its_defaults():
     assert list(listing) == list(METHODS)
     assert listing["lorp"]["params"]["protect"] == (0, -1)
     assert listing["wrp"]["requires"] == ["cka", "weights"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "nan"])
+def test_numbers_that_no_key_can_hold_are_refused(value):
+    with pytest.raises(InputError, match=r"laco: threshold cannot be (nan|inf)"):
+        parse_params(METHODS["laco"], {"threshold": value})
+
+
+def test_an_endless_amount_of_memory_is_refused():
+    with pytest.raises(InputError, match="not an amount of memory"):
+        parse_size("9" * 400 + "GB")

@@ -204,6 +204,19 @@ def test_an_empty_model_is_refused():
         ('{"plan_version":1,"num_layers":2,"layers":[{}]}', "not a pruning plan: KeyError\\('base'\\)"),
         ('{"plan_version":1,"num_layers":2,"layers":7}', "not a pruning plan: TypeError"),
         ('{"plan_version":2,"num_layers":2}', "the plan has version 2; this program reads version 1$"),
+        ('{"plan_version":1,"num_layers":"x","layers":[{"base":0}]}', "not a pruning plan: ValueError"),
+        (
+            '{"plan_version":1,"num_layers":2,"layers":[{"base":0,"blend":[[0]]}]}',
+            "not a pruning plan: ValueError",
+        ),
+        (
+            '{"plan_version":1,"num_layers":2,"layers":[{"base":0,"blend":[[1,"nan"]]}]}',
+            "the plan blends with the coefficient nan: it has to be finite$",
+        ),
+        (
+            '{"plan_version":1,"num_layers":2,"layers":[{"base":0,"drop":["nose"]}]}',
+            "the plan drops 'nose'; a block has attention and mlp$",
+        ),
         (
             '{"plan_version":1,"num_layers":2,"layers":[{"base":0}],"z":1,"payload":{}}',
             "the plan has fields this version does not know: payload, z$",

@@ -223,3 +223,15 @@ def test_a_tokenizer_of_another_model_is_noticed(tmp_path, codec):
     small = TextCodec(encode=codec.encode, decode=codec.decode, vocab_size=98)
     with pytest.raises(InputError, match="row 0, position 1 holds token id 98"):
         load_corpus(parse_spec("text:a.txt?length=3", tmp_path), small)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"text": ' + "9" * 5000 + "}"], ids=["deep", "long number"])
+def test_json_that_python_refuses_is_named(tmp_path, load, line):
+    (tmp_path / "a.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="line 1 is not readable JSON"):
+        load("jsonl:a.jsonl")
+
+
+def test_a_name_that_no_file_can_have_is_refused(load):
+    with pytest.raises(InputError, match="cannot be read"):
+        load("text:a%00b")

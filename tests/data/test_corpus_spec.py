@@ -82,6 +82,7 @@ def test_every_escaped_file_name_comes_back(name):
         ("text:a?samples", "option 'samples' has no value"),
         ("text:a?samples=0", "samples must be a whole number, at least 1, not '0'"),
         ("text:a?samples=many", "samples must be a whole number, at least 1, not 'many'"),
+        ("text:a?samples=" + "9" * 5000, "samples must be a whole number"),
         ("text:a?length=1", "length must be a whole number, at least 2, not '1'"),
         ("text:a?seed=-1", "seed must be a whole number, at least 0, not '-1'"),
         ("text:a?sample=frist", "sample is 'frist': did you mean 'first'?"),

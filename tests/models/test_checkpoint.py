@@ -15,6 +15,7 @@ from prunebench.errors import InputError, ResourceError, UnsupportedError
 from prunebench.models.checkpoint import INDEX, WEIGHTS, Checkpoint
 from prunebench.models.load import load_model, load_tokenizer
 from prunebench.models.safetensors_file import read_header
+from prunebench.models.tokenizer import Encoder
 
 
 @pytest.fixture
@@ -211,6 +212,20 @@ def quantised(folder):
     set_config(folder, quantization_config={"bits": 4})
 
 
+def folder_of_weights(folder):
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).mkdir()
+
+
+def listed_index(folder):
+    shard(folder)
+    (folder / INDEX).write_text('{"weight_map": ["model-00001-of-00002.safetensors"]}')
+
+
+def listed_type(folder):
+    set_config(folder, model_type=["llama"])
+
+
 @pytest.mark.parametrize(
     ("spoil", "error", "sentence"),
     [
@@ -238,6 +253,9 @@ def quantised(folder):
         (integer_weights, UnsupportedError, "dtype I8: quantised weights are refused"),
         (undeclared_bias, InputError, "q_proj.bias' is missing"),
         (quantised, UnsupportedError, "quantised weights"),
+        (folder_of_weights, InputError, "model.safetensors cannot be read: Is a directory"),
+        (listed_index, InputError, "weight_map has to name a file for each tensor"),
+        (listed_type, InputError, r"model_type has to be a name, not \['llama'\]"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -303,3 +321,33 @@ def test_what_cannot_be_loaded_is_said_before_loading(folder, settings, error, s
 def test_headers_without_tensors_are_read(tmp_path):
     save_file({}, tmp_path / "empty.safetensors")
     assert read_header(tmp_path / "empty.safetensors") == {}
+
+
+@pytest.mark.parametrize("setting", [{"hidden_act": "magic"}, {"rope_scaling": {"rope_type": "magic"}}])
+def test_a_config_that_names_what_no_model_has_is_refused(folder, setting):
+    set_config(folder, **setting)
+    with pytest.raises(InputError, match=r"'magic'; check its config.json"):
+        load_model(Checkpoint.open(folder), dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("tokenizer.json", "{", "is no tokenizer that can be read"),
+        ("tokenizer_config.json", "{", "is not valid JSON"),
+        ("tokenizer_config.json", "[]", "is not a JSON object"),
+        ("tokenizer_config.json", '{"bos_token": 5}', "bos_token has to be text, not 5"),
+    ],
+)
+def test_a_broken_tokenizer_is_named(folder, file, text, sentence):
+    (folder / file).write_text(text)
+    with pytest.raises(InputError, match=f"{file}.*{sentence}"):
+        Encoder(Checkpoint.open(folder)).bos_id  # noqa: B018
+
+
+def test_without_a_tokenizer_only_text_is_refused(folder):
+    (folder / "tokenizer.json").unlink()
+    encoder = Encoder(Checkpoint.open(folder))
+    assert (encoder.bos_id, encoder.vocab_size, encoder.decode([5, 6])) == (None, 272, "5 6")
+    with pytest.raises(InputError, match=r"has no tokenizer\.json"):
+        encoder("text")

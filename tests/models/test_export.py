@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
 from prunebench.errors import ExportError, InputError, ResourceError
@@ -239,6 +240,25 @@ def test_bad_requests_leave_nothing_behind(llama, tmp_path, plan, settings, sent
     with pytest.raises(InputError, match=sentence):
         export(llama, plan, tmp_path / "out", **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file/out", "/proc/none/out"])
+def test_a_place_that_cannot_be_written_is_a_sentence(llama, tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError, match=r"cannot be written: .*nothing was exported"):
+        export(llama, DEPTH, tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_logits_that_are_not_numbers_prove_nothing(llama, tmp_path):
+    """Equal NaNs are equal bytes."""
+    folder = Path(shutil.copytree(llama.path, tmp_path / "broken"))
+    tensors = load_file(folder / WEIGHTS)
+    tensors["model.layers.0.mlp.up_proj.weight"][:] = float("nan")
+    save_file(tensors, folder / WEIGHTS)
+    with pytest.raises(ExportError, match="not finite in float32"):
+        export(Checkpoint.open(folder), DEPTH, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
 
 @pytest.mark.real

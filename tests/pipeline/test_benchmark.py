@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from prunebench.config.experiment import load_experiment
-from prunebench.core.unit import Failed, UnitDone
+from prunebench.core.unit import Failed, PlanItem, UnitDone
 from prunebench.errors import InputError
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import run_benchmark
@@ -155,3 +155,21 @@ def test_budgets_that_cannot_be_are_refused_before_anything_runs(write_config, t
     with pytest.raises(InputError, match=r"budget|remove"):
         run(write_config(budgets=[budget]), tmp_path / "store")
     assert not (tmp_path / "store").exists()
+
+
+def test_a_request_that_is_written_twice_is_planned_once(write_config, tmp_path):
+    path = write_config(
+        methods=[{"method": "laco", "probe": "merge"}, {"method": "laco", "probe": "merge"}],
+        budgets=[1, 1, "ratio:0.17"],
+    )
+    assert estimate(load_experiment(path), tmp_path / "store").variants == 2
+    log = []
+    run(path, tmp_path / "store", log)
+    assert sum(isinstance(item, PlanItem) for item in log) == 1
+    assert set(read_variants(tmp_path / "store")["budget"]) == {"0", "1"}
+
+
+def test_a_budget_that_one_method_cannot_meet_names_the_method(write_config, tmp_path):
+    path = write_config(methods=[{"method": "last_n"}, {"method": "lorp"}], budgets=[5])
+    with pytest.raises(InputError, match=r"^lorp: cannot remove 5 of 6 layers: at most 4"):
+        run(path, tmp_path / "store")

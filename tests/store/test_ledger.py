@@ -2,12 +2,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import fake_driver
 import pytest
-from fake_driver import PLANS, evaluate, unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fake_driver
+from fake_driver import PLANS, evaluate, unit_of
 from prunebench.core.unit import UnitDone
 from prunebench.errors import InputError, ResourceError
 from prunebench.store.append import parquet_bytes
@@ -180,7 +180,8 @@ def test_a_torn_sample_file_is_named_with_what_to_do(root):
     torn = root / "samples" / f"{DONE[0].unit.unit_id}.parquet"
     torn.write_bytes(torn.read_bytes()[:-20])
     with pytest.raises(
-        InputError, match=rf"{torn} is not a readable Parquet file .* delete it and run the same"
+        InputError,
+        match=rf"{torn} is not a readable Parquet file .* delete it and run `prunebench run CONFIG`",
     ):
         read_samples(root)
     torn.unlink()

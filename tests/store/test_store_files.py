@@ -1,9 +1,12 @@
 """Plans, statistics, exams, probe answers, runs; verify, compact and diff."""
 
+import io
 import math
 import os
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fake_driver import PLANS, drive, evaluate, unit_of
@@ -24,7 +27,7 @@ from prunebench.store.derive import derive_results
 from prunebench.store.diff import diff
 from prunebench.store.ledger import Ledger
 from prunebench.store.probes import ProbeMemory, read_answers
-from prunebench.store.read import read_events, read_runs, samples_table
+from prunebench.store.read import read_events, read_failures, read_runs, samples_table
 from prunebench.store.runs import RunLog
 from prunebench.store.verify import verify
 
@@ -50,9 +53,12 @@ def test_statistics_and_planned_answers_come_back_and_the_first_stays(store):
     done = PlanDone(key="k", plan=PLANS["lorp"].canonical, chosen='{"K":2}', warnings=("w",), seconds=1.5)
     save_planned(store, done)
     save_planned(store, replace(done, seconds=9.0))
-    save_stats(store, StatsDone(key="s", data=b"\x00\x01", seconds=0.0))
+    archive = io.BytesIO()
+    np.savez(archive, sums=np.arange(8.0))
+    save_stats(store, StatsDone(key="s", data=archive.getvalue(), seconds=0.0))
+    save_stats(store, StatsDone(key="s", data=b"later", seconds=0.0))
     assert (load_planned(store, "k"), load_planned(store, "other")) == (done, None)
-    assert (load_stats(store, "s"), load_stats(store, "other")) == (b"\x00\x01", None)
+    assert (load_stats(store, "s"), load_stats(store, "other")) == (archive.getvalue(), None)
     with pytest.raises(ValueError, match="not a key"):
         load_stats(store, "../outside")
 
@@ -86,6 +92,47 @@ def test_a_damaged_line_in_the_middle_is_named(store):
     (store / "probes" / "x.jsonl").write_text('{"call_id": \n{}\n')
     with pytest.raises(InputError, match=r"x\.jsonl is damaged in line 1"):
         ProbeMemory(store)
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"call_id": "a"}'])
+def test_a_line_of_another_kind_is_named(store, line):
+    (store / "probes" / "x.jsonl").write_text(line + "\n")
+    (store / "runs" / "x.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"x\.jsonl is damaged in line 1"):
+        ProbeMemory(store)
+    with pytest.raises(InputError, match=r"x\.jsonl is damaged in line 1"):
+        read_runs(store)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"key": "a"}'])
+def test_a_failure_record_of_another_kind_is_named(store, text):
+    (store / "failures" / "x.1.json").write_text(text)
+    with pytest.raises(InputError, match=r"x\.1\.json is damaged"):
+        read_failures(store)
+    assert [finding.path for finding in verify(store)] == [str(store / "failures" / "x.1.json")]
+
+
+@pytest.mark.parametrize("cut", [slice(0, 80), slice(0, -30)])
+def test_torn_statistics_are_named(store, cut):
+    archive = io.BytesIO()
+    np.savez(archive, sums=np.arange(8.0))
+    (store / "stats" / "s.npz").write_bytes(archive.getvalue()[cut])
+    with pytest.raises(InputError, match=r"s\.npz is damaged.*`prunebench run CONFIG`"):
+        load_stats(store, "s")
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff"])
+def test_a_damaged_plan_is_named_with_its_file(store, content):
+    (store / "plans" / "0123.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"0123\.json is damaged"):
+        load_plan(store, "0123")
+
+
+def test_a_copy_without_empty_folders_is_read(store):
+    for folder in [path for path in store.iterdir() if path.is_dir()]:
+        shutil.rmtree(folder)
+    assert len(samples_table(store)) == len(read_failures(store)) == len(derive_results(store)) == 0
+    assert verify(store) == []
 
 
 def test_a_run_tells_its_start_its_units_and_its_end(store):
@@ -137,12 +184,12 @@ def test_verify_names_everything_that_is_broken(root):
         f"the unit {unit.unit_id} is in {part.name} and {stray.name}: harmless",
         f"{unit.plan_id}.json: it is missing, but samples name it",
         f"{unit.plan_id}.json: it is missing, but variants name it",
-        f"{PLANS['dense'].plan_id}.json: not a pruning plan",
+        f"{PLANS['dense'].plan_id}.json: is damaged (not a pruning plan",
         ".tmp-dead: a writer that was killed",
-        "shard-0.npz is damaged",
-        "laco.json is damaged",
-        "x.1.json is damaged",
-        "x.jsonl is damaged in line 1",
+        "shard-0.npz: is damaged",
+        "laco.json: is damaged",
+        "x.1.json: is damaged",
+        "x.jsonl: is damaged in line 1",
         "results-other.parquet: ",
         "holds 2 files instead of one",
     ):

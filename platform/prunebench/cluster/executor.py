@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import ray
 from ray import exceptions
+from ray._private import services
 from ray.actor import ActorHandle
 
 from prunebench.cluster.actors import WorkerActor
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 START_TIMEOUT_S = 300
+ANSWER_TIMEOUT_S = 10
+MAX_PORT = 65535
 MAX_FAILED_STARTS = 3
 LOST = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OutOfMemoryError)
 
@@ -59,7 +63,10 @@ def connect(
     address = address or os.environ.get("RAY_ADDRESS")
     runtime_env = {"env_vars": environment} if environment else None
     try:
-        if address:
+        if address and address != "local":
+            address = _answering(address)
+            # Attempts of half a minute each; by default it makes 20, also where something else listens.
+            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
             ray.init(
                 address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env
             )
@@ -72,8 +79,31 @@ def connect(
                 logging_level=logging.ERROR,
                 runtime_env=runtime_env,
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ResourceError(f"cannot reach or start Ray at {address or 'this machine'}: {error}") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ResourceError(
+            f"cannot reach or start Ray at {address or 'this machine'}: {error}; start a cluster there, or "
+            "give no address (and no RAY_ADDRESS) to start one on this machine"
+        ) from error
+
+
+def _answering(address: str) -> str:
+    """The address, `auto` resolved, once something accepts connections there.
+
+    Ray itself would try a dead one for a quarter of an hour: for example that of a killed head, which `auto`
+    still finds in a file.
+
+    Raises:
+        ConnectionError: no running cluster is known.
+        OSError: nothing accepts connections.
+        ValueError: not an address.
+    """
+    if address == "auto":
+        address = services.canonicalize_bootstrap_address_or_die(address)
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or int(port) > MAX_PORT:
+        raise ValueError("write HOST:PORT or auto")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_TIMEOUT_S).close()
+    return address
 
 
 @dataclass(slots=True)

@@ -37,13 +37,18 @@ class Strict(BaseModel):
 
 def explain(error: ValidationError, where: str) -> InputError:
     """One line per wrong setting: where it stands, what is wrong, what was given."""
+    faults = error.errors()
     lines = []
-    for fault in error.errors():
-        place = ".".join(str(part) for part in fault["loc"]) or "(top level)"
+    for fault in faults:
+        # A list with one wrong entry is also reported as too short: the entry alone says what to mend.
+        inside = [other for other in faults if other["loc"][: len(fault["loc"])] == fault["loc"]]
+        if fault["type"] == "too_short" and len(inside) > 1:
+            continue
+        place = ".".join(str(part) for part in fault["loc"])
         message = fault["msg"].removeprefix("Value error, ")
         given = fault["input"]
         shown = (
             "" if isinstance(given, dict | list) or fault["type"] == "value_error" else f" (given: {given!r})"
         )
-        lines.append(f"{where}: {place}: {message}{shown}")
+        lines.append(": ".join(filter(None, (where, place, message + shown))))
     return InputError("\n".join(lines))

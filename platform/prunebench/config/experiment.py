@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
 
 from prunebench.config.base import Strict, explain
 from prunebench.config.params import parse_params
@@ -13,6 +13,8 @@ from prunebench.errors import InputError
 from prunebench.methods import method_named
 
 Dtype = Literal["float32", "bfloat16", "float16"]
+MAX_THREADS = 1024
+"""OpenMP ends the process without a word when it cannot start as many threads as were asked for."""
 
 
 class ModelEntry(Strict):
@@ -41,7 +43,7 @@ class MethodEntry(Strict):
     """Name of an entry of `calibrations`."""
     probe: str = "default"
     """Name of an entry of `probes`; read only if the method asks a probe."""
-    budgets: tuple[int | str, ...] | None = None
+    budgets: tuple[StrictInt | str, ...] | None = Field(None, min_length=1)
     """Own budgets in place of the experiment's."""
 
     @field_validator("method")
@@ -86,7 +88,7 @@ class ExecutorEntry(Strict):
 
     kind: Literal["local", "ray"] = "local"
     workers: int = Field(1, ge=1)
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, le=MAX_THREADS)
     """CPU threads a worker; another number may change the last bits of a result."""
     gpus_per_worker: float = Field(0, ge=0)
     address: str | None = None
@@ -98,7 +100,7 @@ class Experiment(Strict):
 
     models: tuple[ModelEntry, ...] = Field(min_length=1)
     methods: tuple[MethodEntry, ...] = Field(min_length=1)
-    budgets: tuple[int | str, ...] = Field(min_length=1)
+    budgets: tuple[StrictInt | str, ...] = Field(min_length=1)
     """Layer-equivalents: integers, or ratio:0.25."""
     tasks: dict[str, Task] = Field(min_length=1)
     calibrations: dict[str, str] = Field(default_factory=dict)
@@ -116,10 +118,16 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def names_exist(self) -> "Experiment":
-        """Refuse methods that name a calibration or probe corpus that is not defined, and doubled models."""
+        """Refuse methods without their calibration or probe corpus, doubled models, and GPUs out of reach."""
         titles = [model.title for model in self.models]
         if len(set(titles)) < len(titles):
             raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
+        hidden = self.executor.kind == "ray" and self.executor.gpus_per_worker == 0
+        if hidden and (cuda := [model.title for model in self.models if model.device == "cuda"]):
+            raise ValueError(
+                f"{cuda[0]} asks for device: cuda, but Ray shows no GPU to workers while "
+                "executor.gpus_per_worker is 0: set it to 1"
+            )
         for entry in self.methods:
             method = method_named(entry.method)
             needs = method.needs(parse_params(method, entry.params))
@@ -152,7 +160,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         InputError: unreadable, unknown keys (the nearest is named), wrong types or values.
     """
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.load(path.read_text(), Loader=_OneOfEachKey)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the config {path}: {error}") from error
     except yaml.YAMLError as error:
@@ -163,10 +171,36 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         )
     for word in overrides:
         _override(data, word)
+    if "base" in data:
+        raise InputError(f"{path}: unknown key 'base': relative paths start from the file's own folder")
     try:
         return Experiment.model_validate({**data, "base": path.resolve().parent})
     except ValidationError as error:
         raise explain(error, str(path)) from error
+
+
+def parse_model(where: str, **settings: str) -> ModelEntry:
+    """A model entry from words of the command line.
+
+    Raises:
+        InputError: a value that the file could not hold either.
+    """
+    try:
+        return ModelEntry.model_validate(settings)
+    except ValidationError as error:
+        raise explain(error, where) from error
+
+
+class _OneOfEachKey(yaml.SafeLoader):
+    """YAML keeps the last of two equal keys and drops the other without a word: this refuses them."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"'{key.value}' stands twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def _override(data: dict[str, Any], word: str) -> None:
@@ -178,7 +212,10 @@ def _override(data: dict[str, Any], word: str) -> None:
     for part in parents:
         key = _key(at, part, word)
         at = at.setdefault(key, {}) if isinstance(at, dict) else at[key]
-    at[_key(at, last, word)] = yaml.safe_load(value)
+    try:
+        at[_key(at, last, word)] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {word}: the value is not valid YAML: put it in quotes") from error
 
 
 def _key(at: Any, part: str, word: str) -> str | int:  # noqa: ANN401 (the file's own nesting)

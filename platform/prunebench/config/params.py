@@ -1,6 +1,7 @@
 """Method parameters from text: the method's own dataclass is the only list of them."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,9 +29,13 @@ def parse_params(method: AnyMethod, given: Mapping[str, Any]) -> Params:
         if wrong := [name for name in flags if kinds[name] not in (bool, "bool")]:
             raise InputError(f"{method.name}: {wrong[0]} cannot be {given[wrong[0]]}")
     try:
-        return TypeAdapter(method.params).validate_python(dict(given))
+        params = TypeAdapter(method.params).validate_python(dict(given))
     except ValidationError as error:
         raise explain(error, method.name) from error
+    for name, value in params_json(params).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{method.name}: {name} cannot be {value}: give a finite number")
+    return params
 
 
 def params_json(params: Params) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def parse_size(text: str) -> int:
         InputError: not an amount of memory.
     """
     units = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "b": 1}
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in units:
         raise InputError(f"'{text}' is not an amount of memory: write 2GB or 512MiB")
     return int(float(match[1]) * units[match[2].lower()])

@@ -45,7 +45,7 @@ def parse_budget(text: int | str, num_layers: int) -> Budget:
         layers = round_half_up(ratio * num_layers)
         if layers < 1:
             raise BudgetError(f"budget '{spelled}' removes no layer of {num_layers}: give a larger ratio")
-    elif isinstance(text, bool) or not re.fullmatch(r"[+-]?\d+", spelled):
+    elif isinstance(text, bool) or not re.fullmatch(r"[+-]?\d{1,9}", spelled):
         raise BudgetError(
             f"budget '{spelled}' is not a number of layers: write an integer such as 7, or ratio:0.25"
         )

@@ -8,9 +8,10 @@ type, and optionally a linear `blend` of dense blocks for its attention and MLP 
 import base64
 import functools
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -81,7 +82,12 @@ class LayerSpec:
             raise InputError(f"the plan's block has fields this version does not know: {', '.join(unknown)}")
         features = Mask(base64.b64decode(spec["features"])) if "features" in spec else None
         blend = tuple((int(j), float(c)) for j, c in spec.get("blend", ()))
-        return cls(base=int(spec["base"]), blend=blend, features=features, drop=tuple(spec.get("drop", ())))
+        if endless := [c for _, c in blend if not math.isfinite(c)]:
+            raise InputError(f"the plan blends with the coefficient {endless[0]}: it has to be finite")
+        drop = tuple(spec.get("drop", ()))
+        if unknown := sorted(set(drop) - set(get_args(Sublayer))):
+            raise InputError(f"the plan drops '{unknown[0]}'; a block has {' and '.join(get_args(Sublayer))}")
+        return cls(base=int(spec["base"]), blend=blend, features=features, drop=drop)
 
     def removed_params(self, shape: ModelShape) -> int:
         """Projection parameters of the dense base block that this block lacks."""
@@ -193,6 +199,8 @@ class PruningPlan:
             raise InputError(f"the plan has fields this version does not know: {', '.join(unknown)}")
         try:
             num_layers, layers = int(data["num_layers"]), tuple(map(LayerSpec.from_json, data["layers"]))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"not a pruning plan: {error!r}") from error
         return cls(num_layers=num_layers, layers=layers)

@@ -46,8 +46,8 @@ def read_text(spec: CorpusSpec, path: Path) -> str:
         raise InputError(f"SPEC '{spec.text}': there is no file {path}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"SPEC '{spec.text}': {path} is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise InputError(f"SPEC '{spec.text}': {path} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"SPEC '{spec.text}': {path} cannot be read: {error}") from error
 
 
 def read_json_lines(spec: CorpusSpec) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -60,6 +60,8 @@ def read_json_lines(spec: CorpusSpec) -> Iterator[tuple[int, dict[str, Any]]]:
             value = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"SPEC '{spec.text}': line {number} is not JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"SPEC '{spec.text}': line {number} is not readable JSON: {error}") from error
         if not isinstance(value, dict):
             raise InputError(f"SPEC '{spec.text}': line {number} is not a JSON object")
         yield number, value

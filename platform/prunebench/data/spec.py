@@ -31,6 +31,7 @@ working directory on the command line.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,7 +176,7 @@ def _value(text: str, name: str, value: str) -> int | bool | str | None:
     if name == "bos":
         return _one_of(text, name, value, ("0", "1")) == "1"
     least = {"samples": 1, "length": 2, "seed": 0}[name]
-    if not (value.isascii() and value.isdecimal()) or int(value) < least:
+    if not re.fullmatch(r"[0-9]{1,18}", value) or int(value) < least:
         raise InputError(f"SPEC '{text}': {name} must be a whole number, at least {least}, not '{value}'")
     return int(value)
 

@@ -64,7 +64,7 @@ class Checkpoint:
             ResourceError: it has to be fetched and cannot be.
         """
         path = find_folder(str(model))
-        config = _read_json(path / "config.json")
+        config = read_json(path / "config.json")
         family = family_of(config)
         tensors = _read_tensors(path)
         extra, other = _count(path, config, family, tensors)
@@ -75,6 +75,11 @@ class Checkpoint:
     def dtype(self) -> str:
         """The dtype of the projections, as torch spells it."""
         return DTYPES[self.tensors[tensor_name(0, "self_attn.o_proj.weight")].dtype]
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding matrix: token ids go from 0 to one less."""
+        return self.tensors[EMBEDDINGS].shape[0]
 
     @functools.cached_property
     def weights_id(self) -> str:
@@ -100,6 +105,16 @@ class Checkpoint:
         """sha256 over name and sha256 of every tokenizer file that exists, 64 hex digits."""
         present = [self.path / name for name in TOKENIZER_FILES if (self.path / name).exists()]
         return sha256_json([[file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in present])
+
+
+def check_out(out: Path) -> None:
+    """Refuse a place for a new checkpoint where something is; nothing is written.
+
+    Raises:
+        InputError: a file, or a folder that is not empty.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"'{out}' exists and is not an empty folder: give another --out")
 
 
 def find_folder(model: str) -> Path:
@@ -136,12 +151,19 @@ def _from_hub(model: str) -> Path:
         ) from error
 
 
-def _read_json(file: Path) -> Config:
+def read_json(file: Path) -> Config:
+    """A JSON object of a model folder.
+
+    Raises:
+        InputError: it is missing, cannot be read or is no JSON object.
+    """
     if not file.exists():
         raise InputError(f"{file.parent} holds no {file.name}: it is not a model folder")
     try:
         data = json.loads(file.read_text())
-    except ValueError as error:
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not valid JSON: {error}") from error
     if not isinstance(data, dict):
         raise InputError(f"{file} is not a JSON object")
@@ -162,7 +184,10 @@ def _weight_files(path: Path) -> list[Path]:
     if (path / WEIGHTS).exists():
         return [path / WEIGHTS]
     if (path / INDEX).exists():
-        names = sorted(set(_read_json(path / INDEX).get("weight_map", {}).values()))
+        listed = read_json(path / INDEX).get("weight_map", {})
+        if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+            raise InputError(f"{path / INDEX}: weight_map has to name a file for each tensor")
+        names = sorted(set(listed.values()))
         if missing := [name for name in names if not (path / name).exists()]:
             raise InputError(
                 f"{path / INDEX} names {missing[0]}, which is missing ({len(missing)} of {len(names)} files)"

@@ -1,6 +1,5 @@
 """Pruned checkpoints: written, proven in a fresh process, and whole or not there."""
 
-import errno
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ import transformers
 
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import ExportError, InputError, ResourceError
-from prunebench.models.checkpoint import TOKENIZER_FILES, Checkpoint
+from prunebench.models.checkpoint import TOKENIZER_FILES, Checkpoint, check_out
 from prunebench.models.load import FLOATS, load_model
 from prunebench.models.reload import probe_logits
 from prunebench.models.view import ModelView, check_plan
@@ -39,7 +38,6 @@ COPIED: Final = (
     "NOTICE*",
 )
 PROBE_TOKENS: Final = 48
-FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class Export:
     @property
     def probe_ids(self) -> list[int]:
         """The fixed token row that the proof is made on, spread over the vocabulary."""
-        return [(7919 * i + 13) % self.checkpoint.config["vocab_size"] for i in range(PROBE_TOKENS)]
+        return [(7919 * i + 13) % self.checkpoint.vocab_size for i in range(PROBE_TOKENS)]
 
 
 def export(
@@ -79,11 +77,10 @@ def export(
 
     Raises:
         InputError: a folder that is not empty, an unknown dtype, or a plan for another model.
-        ResourceError: the disk is full. Nothing is left behind.
-        ExportError: the reloaded logits differ. Nothing is left behind.
+        ResourceError: the disk is full or the place cannot be written. Nothing is left behind.
+        ExportError: the reloaded logits differ or are not finite. Nothing is left behind.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"'{out}' exists and is not an empty folder: give another --out")
+    check_out(out)
     with _disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary = out.absolute().with_name(f".tmp-{uuid.uuid4().hex}")
@@ -132,9 +129,15 @@ def prove(exports: Sequence[Export]) -> None:
     """Reload all exports in one fresh process, compare their logits with the views', write the manifests.
 
     Raises:
-        ExportError: an export does not load, or its logits are not the view's bit for bit.
+        ExportError: an export does not load, its logits are not finite, or not the view's bit for bit.
     """
     expected = [_view_logits(export) for export in exports]
+    for export, here in zip(exports, expected, strict=True):
+        if not np.isfinite(here).all():
+            raise ExportError(
+                f"the logits of plan {export.plan.plan_id} are not finite in {export.dtype}, which proves "
+                "nothing: check the checkpoint's weights; nothing was exported"
+            )
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{i}.npy" for i in range(len(exports))]
         _reload(exports, files)
@@ -208,8 +211,6 @@ def _disk_errors(out: Path) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL_DISK:
-            raise ResourceError(
-                f"'{out}' cannot be written: {error.strerror}; nothing was exported"
-            ) from error
-        raise
+        if error.strerror is None:
+            raise
+        raise ResourceError(f"'{out}' cannot be written: {error.strerror}; nothing was exported") from error

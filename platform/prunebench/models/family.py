@@ -306,8 +306,8 @@ def family_of(config: Config) -> Family:
         InputError: no model type at all.
     """
     model_type = config.get("model_type")
-    if not model_type:
-        raise InputError("config.json names no model_type")
+    if not model_type or not isinstance(model_type, str):
+        raise InputError(f"config.json: model_type has to be a name, not {model_type!r}")
     experts = [name for name in EXPERT_SETTINGS if config.get(name)]
     if experts or "moe" in model_type.lower() or model_type == "mixtral":
         raise UnsupportedError(

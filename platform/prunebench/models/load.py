@@ -62,9 +62,10 @@ def load_model(
             local_files_only=True,
             output_loading_info=True,
         )
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        # Transformers looks names of the config up (activation, RoPE) without checking them first.
         raise InputError(
-            f"{checkpoint.name} cannot be loaded with attention '{attention}': {error}"
+            f"{checkpoint.name} cannot be loaded with attention '{attention}': {error}; check its config.json"
         ) from error
     finally:
         if progress:

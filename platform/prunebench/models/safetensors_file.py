@@ -54,8 +54,11 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
         InputError: not a safetensors file, truncated, or with a header that does not fit its bytes.
         UnsupportedError: tensors that are not floating point (quantised weights).
     """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
+    try:
+        size, stream = file.stat().st_size, file.open("rb")
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
         length = int.from_bytes(stream.read(8), "little")
         if size < 8 or length > min(size - 8, MAX_HEADER):
             raise InputError(

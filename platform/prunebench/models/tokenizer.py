@@ -1,13 +1,12 @@
 """Text to token ids without torch: the driver counts documents and windows, and never loads a model."""
 
 import functools
-import json
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
 from prunebench.errors import InputError
-from prunebench.models.checkpoint import Checkpoint
+from prunebench.models.checkpoint import Checkpoint, read_json
 
 
 class Encoder:
@@ -18,16 +17,19 @@ class Encoder:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._folder = checkpoint.path
-        self.vocab_size: int = checkpoint.config["vocab_size"]
+        self.vocab_size = checkpoint.vocab_size
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
         path = self._folder / "tokenizer.json"
-        if not path.is_file():
+        if not self._present:
             raise InputError(
                 f"{self._folder} has no tokenizer.json: save its tokenizer in the fast format first"
             )
-        tokenizer = Tokenizer.from_file(str(path))
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(f"{path} is no tokenizer that can be read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -42,14 +44,26 @@ class Encoder:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens included; the ids themselves where there is no tokenizer."""
-        if not (self._folder / "tokenizer.json").is_file():
+        if not self._present:
             return " ".join(str(i) for i in ids)
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     @functools.cached_property
     def bos_id(self) -> int | None:
-        """Id of the beginning-of-sequence token, None where the tokenizer names none."""
+        """Id of the beginning-of-sequence token, None where there is no tokenizer or it names none.
+
+        Raises:
+            InputError: a tokenizer, or its settings, that cannot be read.
+        """
         path = self._folder / "tokenizer_config.json"
-        token = json.loads(path.read_text()).get("bos_token") if path.is_file() else None
-        text = token["content"] if isinstance(token, dict) else token
+        if not path.is_file() or not self._present:
+            return None
+        token = read_json(path).get("bos_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"{path}: bos_token has to be text, not {text!r}")
         return None if text is None else self._tokenizer.token_to_id(text)
+
+    @property
+    def _present(self) -> bool:
+        return (self._folder / "tokenizer.json").is_file()

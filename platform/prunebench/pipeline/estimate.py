@@ -10,7 +10,7 @@ from prunebench.pipeline.evaluate import exams
 from prunebench.pipeline.planning import dense_variant, variant_of
 from prunebench.pipeline.prepare import Subject, prepare
 from prunebench.store.artifacts import load_plan
-from prunebench.store.layout import HEADER, check_store
+from prunebench.store.layout import check_store, holds_store
 from prunebench.store.read import read_events, read_samples, read_variants
 
 
@@ -40,7 +40,7 @@ def estimate(experiment: Experiment, store: Path) -> Estimate:
         InputError: a wrong setting, or a store that cannot be read.
     """
     known, present, seconds = pd.DataFrame(), frozenset(), None
-    if (store / HEADER).exists():
+    if holds_store(store):
         check_store(store)
         known = read_variants(store)
         present = frozenset(read_samples(store)["unit_id"])

@@ -1,5 +1,6 @@
 """Finding a plan by its file or by its id in a store."""
 
+import re
 from pathlib import Path
 
 from prunebench.core.plan import PruningPlan
@@ -15,8 +16,14 @@ def find_plan(name: str, store: Path | None) -> PruningPlan:
         InputError: there is no such plan.
     """
     if store is not None:
-        return load_plan(check_store(store), name)
+        check_store(store)
+        if not re.fullmatch(r"[0-9a-f]{16}", name):
+            raise InputError(f"'{name}' is not a plan id: those in the store's plans/ are 16 hex digits")
+        return load_plan(store, name)
     path = Path(name)
     if not path.is_file():
         raise InputError(f"no plan file '{name}'; to name a plan by its id give --store as well")
-    return PruningPlan.from_json(path.read_text())
+    try:
+        return PruningPlan.from_json(path.read_text())
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{path}: {error}") from error

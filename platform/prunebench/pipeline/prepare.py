@@ -1,7 +1,7 @@
 """From an experiment file to subjects: everything is resolved and refused here, before any work."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry, PerplexityTask
 from prunebench.config.params import parse_params
@@ -12,7 +12,7 @@ from prunebench.data.leaks import Overlap, check_leaks
 from prunebench.data.passages import choice_task
 from prunebench.data.spec import parse_spec
 from prunebench.data.tasks import TaskData, perplexity_task
-from prunebench.errors import UnsupportedError
+from prunebench.errors import InputError, UnsupportedError
 from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
 from prunebench.models.checkpoint import Checkpoint
@@ -97,6 +97,8 @@ def request_of(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> 
         method.check(checkpoint.shape, budget, params)
     except UnsupportedError as error:
         unsupported = str(error)
+    except InputError as error:
+        raise type(error)(f"{method.name}: {error}") from error
     return Request(
         method=method,
         params=params,
@@ -114,11 +116,13 @@ def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
         path = str(local)
     checkpoint = Checkpoint.open(path)
     codec = text_codec(checkpoint)
-    requests = tuple(
-        request_of(checkpoint, method, asked)
+    asked = [
+        request_of(checkpoint, method, budget)
         for method in experiment.methods
-        for asked in (experiment.budgets if method.budgets is None else method.budgets)
-    )
+        for budget in (experiment.budgets if method.budgets is None else method.budgets)
+    ]
+    # Two spellings of one request (7 and ratio:0.23 of 30 layers) are planned once.
+    requests = tuple({replace(request, asked=""): request for request in reversed(asked)}.values())[::-1]
     mirror = None if experiment.mirror is None else experiment.resolve(experiment.mirror)
 
     def corpus(spec: str) -> Corpus:

@@ -15,6 +15,7 @@ from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
+from prunebench.store.append import MEND
 from prunebench.store.artifacts import load_plan
 from prunebench.store.read import read_failures, read_results, read_runs, read_variants
 from prunebench.store.schema import RESULTS, VARIANTS
@@ -125,9 +126,7 @@ def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
                 members = dict.fromkeys(archive.files, "")
                 members["source"] = str(archive["source"])
         except (zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
-            raise InputError(
-                f"{path} is damaged ({error}): delete it and run the same command again"
-            ) from error
+            raise InputError(f"{path} is damaged ({error}): {MEND}") from error
         yield path, members
 
 

@@ -17,6 +17,8 @@ from prunebench.errors import InputError, ResourceError
 
 TEMPORARY = ".tmp-"
 LOCK_SECONDS = 600.0
+MEND = "delete it and run `prunebench run CONFIG` again"
+"""The remedy for a damaged file: whatever a store holds can be made anew."""
 
 
 def _refusal(path: Path, error: OSError) -> ResourceError:
@@ -113,20 +115,20 @@ class LineFile:
             self._descriptor = -1
 
 
-def read_lines(path: Path) -> Iterator[dict]:
+def read_lines(path: Path, *names: str) -> Iterator[dict]:
     """The JSON lines of a file; a torn last line, which only a crash leaves, is skipped.
 
     Raises:
-        InputError: another line is damaged.
+        InputError: another line is damaged, or lacks one of `names`.
     """
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], 1):
         try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise InputError(
-                f"{path} is damaged in line {number}: delete the file and run the same command again"
-            ) from error
+            data = json.loads(line)
+            data = {**data, **{name: data[name] for name in names}}
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path} is damaged in line {number}: {MEND}") from error
+        yield data
 
 
 @contextmanager

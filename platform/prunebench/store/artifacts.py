@@ -3,7 +3,10 @@
 All are written at once under a name that says what they are, so that writing one again changes nothing.
 """
 
+import io
 import json
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +15,7 @@ from prunebench.core.fingerprint import canonical_json, sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import PlanDone, StatsDone, Unit
 from prunebench.errors import InputError
-from prunebench.store.append import parquet_bytes, write_atomic
+from prunebench.store.append import MEND, parquet_bytes, write_atomic
 from prunebench.store.layout import file_key
 from prunebench.store.record import Variant
 from prunebench.store.samples import read_parquet
@@ -38,9 +41,14 @@ def load_plan(root: Path, plan_id: str) -> PruningPlan:
     try:
         plan = PruningPlan.from_json(path.read_text())
     except FileNotFoundError as error:
-        raise InputError(f"the store has no plan {plan_id}: {path} is missing") from error
+        raise InputError(
+            f"the store has no plan {plan_id}: {path} is missing; where a run planned it, "
+            "`prunebench run CONFIG` makes it anew"
+        ) from error
+    except (UnicodeDecodeError, InputError) as error:
+        raise InputError(f"{path} is damaged ({error}): {MEND}") from error
     if plan.plan_id != plan_id:
-        raise InputError(f"{path} holds the plan {plan.plan_id}: delete it and run the same command again")
+        raise InputError(f"{path} holds the plan {plan.plan_id}: {MEND}")
     return plan
 
 
@@ -52,9 +60,23 @@ def save_stats(root: Path, done: StatsDone) -> None:
 
 
 def load_stats(root: Path, key: str) -> bytes | None:
-    """The statistics under `key`, or None."""
+    """The statistics under `key`, or None.
+
+    Raises:
+        InputError: the file is damaged.
+    """
     path = root / "stats" / f"{file_key(key)}.npz"
-    return path.read_bytes() if path.exists() else None
+    if not path.exists():
+        return None
+    data = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is damaged ({error}): {MEND}") from error
+    if broken:
+        raise InputError(f"{path} is damaged in {broken}: {MEND}")
+    return data
 
 
 def save_planned(root: Path, done: PlanDone) -> None:
@@ -78,9 +100,7 @@ def load_planned(root: Path, key: str) -> PlanDone | None:
         warnings = tuple(data.pop("warnings"))
         return PlanDone(**data, warnings=warnings)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path} is damaged ({error!r}): delete it and run the same command again"
-        ) from error
+        raise InputError(f"{path} is damaged ({error!r}): {MEND}") from error
 
 
 def save_variant(root: Path, variant: Variant) -> None:
@@ -144,6 +164,4 @@ def load_exam(root: Path, name: str) -> tuple[Unit, ...]:
             for start, stop, document_hash in data["ranges"]
         )
     except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is damaged ({error!r}): delete it and run the same command again"
-        ) from error
+        raise InputError(f"{path} is damaged ({error!r}): {MEND}") from error

@@ -234,6 +234,7 @@ def derive_results(root: Path) -> pd.DataFrame:
 
 def _replace_results(folder: Path, table: pa.Table) -> None:
     data = parquet_bytes(table)
+    folder.mkdir(exist_ok=True)
     final = folder / f"results-{content_name(data)}.parquet"
     old, *extra = [*sorted(folder.glob("[!.]*.parquet")), final]
     # First the content, then the name: `pandas.read_parquet(folder)` must never see two results, or none.

@@ -42,10 +42,28 @@ def check_store(root: Path) -> Path:
         ) from error
     if version != SCHEMA_VERSION:
         raise InputError(
-            f"the store {root} has schema version {version}, this program reads version {SCHEMA_VERSION}: "
+            f"the store {root} has schema version {version!r}, this program reads version {SCHEMA_VERSION}: "
             "use the prunebench that wrote it or a newer one, or another store"
         )
     return root
+
+
+def holds_store(root: Path) -> bool:
+    """Whether there is a store at `root`; False where one can be made.
+
+    Raises:
+        InputError: a file, or a folder with other things in it.
+    """
+    if root.exists() and not root.is_dir():
+        raise InputError(f"{root} is a file; a store is a folder: name another --store")
+    if not root.exists():
+        return False
+    held = [path.name for path in root.iterdir() if not path.name.startswith(TEMPORARY)]
+    if held and HEADER not in held:
+        raise InputError(
+            f"{root} is no prunebench store and not empty (it holds {held[0]}): name another --store"
+        )
+    return bool(held)
 
 
 def open_store(root: Path) -> Path:
@@ -55,15 +73,9 @@ def open_store(root: Path) -> Path:
         InputError: a file, a folder with other things in it, or a store of a newer program.
         ResourceError: the folder cannot be made.
     """
-    if root.exists() and not root.is_dir():
-        raise InputError(f"{root} is a file; a store is a folder: name another --store")
     try:
+        held = holds_store(root)
         root.mkdir(parents=True, exist_ok=True)
-        held = [path.name for path in root.iterdir() if not path.name.startswith(TEMPORARY)]
-        if held and HEADER not in held:
-            raise InputError(
-                f"{root} is no prunebench store and not empty (it holds {held[0]}): name another --store"
-            )
         if not held:
             header = json.dumps({"program": "prunebench", "schema_version": SCHEMA_VERSION}, indent=1) + "\n"
             write_atomic(root / HEADER, header.encode())

@@ -10,13 +10,14 @@ from prunebench.core.unit import ProbeAnswered
 from prunebench.store.append import LineFile, read_lines
 
 SUFFIX = ".jsonl"
+ANSWER = ("call_id", "call", "value", "seconds")
 
 
 def read_answers(root: Path) -> dict[str, ProbeAnswered]:
     """All answers by call id; the first in the order of file names counts."""
     answers: dict[str, ProbeAnswered] = {}
     for path in sorted((root / "probes").glob(f"*{SUFFIX}")):
-        for line in read_lines(path):
+        for line in read_lines(path, *ANSWER):
             answers.setdefault(line["call_id"], _answer(line))
     return answers
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from prunebench.errors import InputError
-from prunebench.store.append import read_lines
+from prunebench.store.append import MEND, read_lines
 from prunebench.store.layout import check_store
 from prunebench.store.samples import is_part, part_units, read_parquet, retry_when_folded, sample_files
 from prunebench.store.samples import samples_table as _samples_table
@@ -85,7 +85,7 @@ def read_failures(root: Path) -> pd.DataFrame:
         InputError: not a store, or a damaged record, named.
     """
     check_store(root)
-    records = [_json(path) for path in (root / "failures").glob("[!.]*.json")]
+    records = [read_failure(path) for path in (root / "failures").glob("[!.]*.json")]
     if not records:
         return pd.DataFrame(columns=list(FAILURE_COLUMNS))
     done = units_present(root)
@@ -95,11 +95,17 @@ def read_failures(root: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(FAILURE_COLUMNS))
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_failure(path: Path) -> dict[str, Any]:
+    """One record of a failed attempt.
+
+    Raises:
+        InputError: it is damaged.
+    """
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged ({error}): delete it and run the same command again") from error
+        record = json.loads(path.read_text())
+        return {**record, "key": record["key"], "attempt": record["attempt"]}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is damaged ({error!r}): {MEND}") from error
 
 
 def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -109,7 +115,7 @@ def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         InputError: a damaged line that is not the last, named.
     """
     for path in sorted((check_store(root) / "runs").glob("[!.]*.jsonl")):
-        if lines := list(read_lines(path)):
+        if lines := list(read_lines(path, "event")):
             yield path.stem, lines
 
 

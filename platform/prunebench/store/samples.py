@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from prunebench.core.fingerprint import canonical_json
 from prunebench.core.unit import UnitDone
 from prunebench.errors import InputError
+from prunebench.store.append import MEND
 from prunebench.store.schema import SAMPLES, SCHEMA_VERSION
 
 SUFFIX = ".parquet"
@@ -48,8 +49,8 @@ def sample_files(root: Path) -> list[Path]:
     the unit files that it replaced, but then the next scan sees the part.
     """
     folder = root / "samples"
-    names = {path.name for _ in range(2) for path in folder.iterdir()}
-    names = {name for name in names if name.endswith(SUFFIX) and not name.startswith(".")}
+    # A copy of a store may lack the folder: some tools leave empty ones out.
+    names = {path.name for _ in range(2) for path in folder.glob(f"[!.]*{SUFFIX}")}
     return [folder / name for name in sorted(names, key=lambda name: (not name.startswith(PART), name))]
 
 
@@ -76,7 +77,7 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None = None
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{path} is not a readable Parquet file of this store ({reason}): "
-            "delete it and run the same command again, which computes what it held; "
+            f"{MEND}, which computes what it held; "
             "`prunebench store verify` lists every such file"
         ) from error
 

@@ -1,7 +1,5 @@
 """Verification: reads every file of a store and names what is wrong with it."""
 
-import json
-import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,13 +10,13 @@ import pyarrow.compute as pc
 
 from prunebench.core.fingerprint import sha256_text
 from prunebench.errors import InputError
-from prunebench.store.append import parquet_bytes, read_lines, temporaries
-from prunebench.store.artifacts import load_exam, load_plan, load_planned
+from prunebench.store.append import MEND, parquet_bytes, read_lines, temporaries
+from prunebench.store.artifacts import load_exam, load_plan, load_planned, load_stats
 from prunebench.store.layout import check_store
+from prunebench.store.probes import ANSWER
+from prunebench.store.read import read_failure
 from prunebench.store.samples import is_part, read_parquet, sample_files
 from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
-
-AGAIN = "delete it and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
     except InputError as error:
         reason = str(error.__cause__).partition("\n")[0]
         return schema.empty_table(), [
-            Finding(str(path), f"not a readable file of this store ({reason})", AGAIN)
+            Finding(str(path), f"not a readable file of this store ({reason})", MEND)
         ]
 
 
@@ -71,9 +69,9 @@ def _samples(root: Path) -> Iterator[Finding]:
         for key in keys:
             held[key["unit_id"]].append(path)
             if sha256_text(key["unit_json"]) != key["unit_id"]:
-                yield Finding(str(path), f"the unit {key['unit_id']} does not have the id of its key", AGAIN)
+                yield Finding(str(path), f"the unit {key['unit_id']} does not have the id of its key", MEND)
         if keys and not is_part(path) and {key["unit_id"] for key in keys} != {path.stem}:
-            yield Finding(str(path), "it holds another unit than its name says", AGAIN)
+            yield Finding(str(path), "it holds another unit than its name says", MEND)
     for unit_id, paths in sorted(held.items()):
         if len(paths) > 1:
             yield _double(unit_id, paths)
@@ -105,7 +103,7 @@ def _plans_missing(root: Path, plans: set[str], where: str) -> Iterator[Finding]
             yield Finding(
                 str(path),
                 f"it is missing, but {where} name it",
-                "run the same command again: plans are made anew",
+                "run `prunebench run CONFIG` again: plans are made anew",
             )
 
 
@@ -123,24 +121,8 @@ def _variants(root: Path) -> Iterator[Finding]:
             yield Finding(
                 str(root / folder),
                 f"it holds {len(files)} files instead of one",
-                "run the same command again",
+                "run `prunebench run CONFIG` again",
             )
-
-
-def _npz(path: Path) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if broken := archive.testzip():
-                raise InputError(f"{path} is damaged in {broken}: {AGAIN}")
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{path} is damaged: {AGAIN}") from error
-
-
-def _failure(path: Path) -> None:
-    try:
-        json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {AGAIN}") from error
 
 
 def _files(root: Path) -> Iterator[Finding]:
@@ -148,17 +130,22 @@ def _files(root: Path) -> Iterator[Finding]:
         "plans": lambda path: load_plan(root, path.stem),
         "exams": lambda path: load_exam(root, path.stem),
         "planned": lambda path: load_planned(root, path.stem),
-        "stats": _npz,
-        "failures": _failure,
-        "probes": lambda path: list(read_lines(path)),
-        "runs": lambda path: list(read_lines(path)),
+        "stats": lambda path: load_stats(root, path.stem),
+        "failures": read_failure,
+        "probes": lambda path: list(read_lines(path, *ANSWER)),
+        "runs": lambda path: list(read_lines(path, "event")),
     }
     for folder, check in checks.items():
         for path in sorted((root / folder).glob("[!.]*")):
             try:
                 check(path)
             except InputError as error:
-                yield Finding(str(path), str(error).removesuffix(f": {AGAIN}"), AGAIN)
+                yield Finding(str(path), _without(str(error), path), MEND)
+
+
+def _without(sentence: str, path: Path) -> str:
+    """The sentence without the path and the remedy, which a finding tells apart."""
+    return sentence.removeprefix(f"{path} ").removesuffix(f": {MEND}")
 
 
 def _temporary(root: Path) -> Iterator[Finding]:
