@@ -86,7 +86,7 @@ def read_pair(store: Path, a: Mapping[str, Any], b: Mapping[str, Any]) -> RowPai
     Raises:
         InputError: not a store, or a torn file, named.
     """
-    table = samples_table(store)
+    table = samples_table(store, {a["plan_id"], b["plan_id"]})
     return RowPair(store, _samples(table, a), _samples(table, b))
 
 
