@@ -43,7 +43,8 @@ import sys
 from prunebench.cli import main
 for words in (["--help"], ["prune", "--help"], ["methods"], ["run", "wrong.yaml"], ["run", "nothing.yaml"],
               ["prune", "--model", "nowhere", "--method", "lorp", "--budget", "7", "--calibration", "text:x"],
-              ["prune", "--model", "nowhere", "--method", "lrop", "--budget", "7"]):
+              ["prune", "--model", "nowhere", "--method", "lrop", "--budget", "7"],
+              ["compare", "nowhere", "lorp@7", "wrp@7"]):
     try:
         main(words)
     except SystemExit:
@@ -61,7 +62,7 @@ def test_every_command_has_help_with_an_example(prunebench):
     code, out, _ = prunebench("--help")
     assert code == 0
     assert "Exit codes" in out
-    commands = ["doctor", "methods", "prune", "plan", "run", "status", "report", "export"]
+    commands = ["doctor", "methods", "prune", "plan", "run", "status", "report", "compare", "export"]
     for words in (
         *([name] for name in commands),
         ["store", "verify"],

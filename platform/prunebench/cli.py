@@ -300,6 +300,24 @@ def report(
     _print(f"report: {paths.html.resolve()}")
 
 
+@app.command(epilog="Example: prunebench compare stores/quickstart layertrim@7 shortgpt@7")
+def compare(
+    store: StorePath,
+    a: Annotated[str, typer.Argument(metavar="A", help="A plan id, a variant key or METHOD@BUDGET.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another; differences are A - B.")],
+    as_json: AsJson = False,
+) -> None:
+    """Test one pair of rows on their common documents. Where a store has several models, write MODEL:NAME."""
+    from prunebench.report.compare import compare
+    from prunebench.report.compare_text import comparison_json, comparison_lines
+
+    comparison = compare(store, a, b)
+    if as_json:
+        _print_json(comparison_json(comparison))
+    else:
+        _print("\n".join(comparison_lines(comparison)))
+
+
 @app.command(
     epilog="Example: prunebench export --model builtin:smollm2-135m --store stores/quickstart "
     "--plan 2e9547601e5df1ec --out pruned"

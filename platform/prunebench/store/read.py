@@ -1,7 +1,7 @@
 """Reading a store as pandas frames: each unit once, rows sorted by key, empty frames from an empty store."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json")
 EVENT_COLUMNS = ("run_id", "unit_id", "worker", "host", "seconds", "attempt", "at")
 
 
-def samples_table(root: Path) -> pa.Table:
-    """Every sample once, sorted by unit, document and metric, as an Arrow table of `schema.SAMPLES`.
+def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Table:
+    """Every sample (of some plans) once, sorted by unit, document and metric, as a table of `schema.SAMPLES`.
 
     Raises:
         InputError: not a store, or a torn file, named.
     """
-    return _samples_table(check_store(root))
+    return _samples_table(check_store(root), plan_ids)
 
 
 def read_samples(root: Path) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Sample files: one Parquet file a unit, folded into content-named parts; readers take each unit once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -119,11 +119,13 @@ def read_units(files: list[Path], seen: set[str], held: Mapping[str, pa.Table] |
     return pa.concat_tables(tables)
 
 
-def samples_table(root: Path) -> pa.Table:
-    """Every sample of the store once, sorted by unit, document and metric.
+def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Table:
+    """Every sample of the store (of some plans) once, sorted by unit, document and metric.
 
     Raises:
         InputError: a torn file, named.
     """
     table = retry_when_folded(lambda: read_units(sample_files(root), set()))
+    if plan_ids is not None:
+        table = table.filter(pc.field("plan_id").isin(sorted(plan_ids)))
     return table.sort_by([(name, "ascending") for name in ("unit_id", "doc_id", "metric")])
