@@ -2,12 +2,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import fake_driver
 import pytest
-from fake_driver import PLANS, evaluate, unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fake_driver
+from fake_driver import PLANS, evaluate, unit_of
 from prunebench.core.unit import UnitDone
 from prunebench.errors import InputError, ResourceError
 from prunebench.store.append import parquet_bytes
