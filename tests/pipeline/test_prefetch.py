@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,6 +22,7 @@ from prunebench.pipeline.benchmark import run_benchmark
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.prefetch import named_splits, prefetch
 from prunebench.pipeline.progress import Silent
+from prunebench.report.columns import columns_of
 from prunebench.store.read import read_samples
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +175,24 @@ def test_a_damaged_source_is_not_copied(experiment_of, mirror, tmp_path):
     assert not list(out.glob(".tmp-*"))
 
 
+def test_recipes_with_equal_windows_and_parts_of_one_never_share_a_column(experiment_of, mirror, tmp_path):
+    """Three runs into one store under one task name."""
+    recipes = [("lorp_wikitext2", 1), ("simdiff_wikitext2", 1), ("lorp_wikitext2", 2)]
+    for recipe, windows in recipes:
+        task = {"kind": "perplexity", "recipe": recipe, "windows": windows}
+        assert run(experiment_of(tasks={"wiki": task}), tmp_path / "store").failures == 0
+    results = pd.read_parquet(tmp_path / "store" / "results")
+    dense = results[results["method"] == "dense"]
+    assert sorted(dense["num_examples"]) == [1, 1, 2]
+    assert dense["value"].nunique() == 2
+    columns = columns_of({str(k): v for k, v in row.items()} for row in results.to_dict("records"))
+    assert sorted(column.name for column in columns) == [
+        "wiki (recipe lorp_wikitext2, windows 1)",
+        "wiki (recipe lorp_wikitext2, windows 2)",
+        "wiki (recipe simdiff_wikitext2, windows 1)",
+    ]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"datasets": [{"file": "x"}]}', '{"datasets": {}}'])
 def test_a_manifest_that_is_none_is_refused(experiment_of, mirror, tmp_path, text):
     (mirror / "MANIFEST.json").write_text(text)
@@ -239,8 +259,7 @@ def test_without_a_mirror_and_the_network_the_command_says_what_to_do(experiment
 def test_splits_are_streamed_from_the_hub_in_part_or_whole(experiment_of, mirror, tmp_path):
     """Offline, the library finds ORG/NAME in the working directory: a stand-in for the hub."""
     hub = tmp_path / "hub"
-    experiment_of()
-    assert command("prefetch", "experiment.yaml", "--out", "hub", folder=tmp_path).returncode == 0
+    fetch(experiment_of(), hub)
     experiment_of(mirror=None, calibrations={"default": "hub:org/notes/default:train#text?samples=2"})
 
     def call(*words):
@@ -251,9 +270,8 @@ def test_splits_are_streamed_from_the_hub_in_part_or_whole(experiment_of, mirror
         assert done.returncode == 0, done.stderr
         return [(d["origin"], d["rows"], d["first_rows"]) for d in json.loads(done.stdout)["datasets"]]
 
-    assert call("--rows", "20") == [("downloaded", 20, 20), ("downloaded", 20, 20)]
-    assert call("--rows", "10") == [("kept", 20, 20), ("kept", 20, 20)]
     assert call("--rows", "40") == [("downloaded", 40, 40), ("downloaded", 30, None)]
+    assert call("--rows", "10") == [("kept", 40, 40), ("kept", 30, None)]
     assert call() == [("downloaded", 60, None), ("kept", 30, None)]
     fetched = pq.read_table(tmp_path / "ours" / WIKITEXT)["text"].to_pylist()
     assert fetched == TEXT

@@ -35,7 +35,9 @@ def stream_split(what: str, source: str, split: str) -> Any:  # noqa: ANN401 (of
         except RuntimeError as error:
             if "scripts are no longer supported" not in str(error):
                 raise
-            return datasets.load_dataset(dataset, *config, split=split, streaming=True, revision=_CONVERTED)
+            # there a config is a folder, no name
+            place = {"data_dir": config[0]} if config else {}
+            return datasets.load_dataset(dataset, **place, split=split, streaming=True, revision=_CONVERTED)
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ResourceError(f"{what} cannot be fetched ({reason}): go online, {instead} network") from error

@@ -113,10 +113,10 @@ def _spec_of(task: Task, experiment: Experiment) -> CorpusSpec:
 
 def _bring(split: Split, out: Path, mirror: Path | None, first_rows: int | None) -> Fetched:
     if paths := _present(split, out, first_rows):
+        for path in paths:
+            check_file(out, path)
         known = listed(out)
-        entries = [
-            entry_of(path, path.relative_to(out), None, known) for path in paths if check_file(out, path)
-        ]
+        entries = [entry_of(path, path.relative_to(out), None, known) for path in paths]
         if any(entry["file"] not in known for entry in entries):
             record(out, entries)
         return _fetched(split, entries, "kept")
