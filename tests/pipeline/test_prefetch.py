@@ -144,6 +144,13 @@ def test_a_split_with_a_file_missing_is_fetched_again(experiment_of, mirror, tmp
     assert contents(out) == whole
 
 
+def test_files_of_another_number_do_not_stay_beside_the_new_ones(experiment_of, mirror, tmp_path):
+    out = tmp_path / "ours"
+    write_split(out, WIKITEXT, "test", TEXT[:9], TEXT[9:])[1].unlink()
+    assert [origin for _, origin, _ in fetch(experiment_of(), out)] == ["copied", "copied"]
+    assert [path.name for path in (out / WIKITEXT).iterdir()] == ["test-00000-of-00001.parquet"]
+
+
 def test_the_configs_own_mirror_can_be_completed_in_place(experiment_of, mirror):
     (mirror / "MANIFEST.json").unlink()
     assert [origin for _, origin, _ in fetch(experiment_of(), mirror)] == ["kept", "kept"]
