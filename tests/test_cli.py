@@ -62,7 +62,18 @@ def test_every_command_has_help_with_an_example(prunebench):
     code, out, _ = prunebench("--help")
     assert code == 0
     assert "Exit codes" in out
-    commands = ["doctor", "methods", "prune", "plan", "run", "status", "report", "compare", "export"]
+    commands = [
+        "doctor",
+        "methods",
+        "prune",
+        "plan",
+        "run",
+        "status",
+        "report",
+        "compare",
+        "export",
+        "prefetch",
+    ]
     for words in (
         *([name] for name in commands),
         ["store", "verify"],

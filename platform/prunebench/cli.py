@@ -342,6 +342,32 @@ def export(
         _print(f"exported plan {found.plan_id} to {out} ({manifest['layout']})")
 
 
+@app.command(epilog="Example: prunebench prefetch configs/benchmark/perplexity.yaml --out mirror")
+def prefetch(
+    config: ConfigPath,
+    out: Annotated[Path, typer.Option(help="The mirror folder to fill.")],
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Download at most so many rows of each split.")
+    ] = None,
+    sets: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write every hub dataset that an experiment names into a mirror folder; the same command resumes."""
+    from prunebench.config.experiment import load_experiment
+    from prunebench.pipeline.prefetch import prefetch as run_prefetch
+
+    done = []
+    for fetched in run_prefetch(load_experiment(config, sets or ()), out, rows):
+        done.append(fetched.to_json())
+        if not as_json:
+            first = "" if fetched.first_rows is None else "first "
+            _print(f"{fetched.origin:<12}{fetched.split}: {first}{fetched.rows} rows")
+    if as_json:
+        _print_json({"out": str(out), "datasets": done})
+    elif not done:
+        _print(f"{config} names no hub dataset: there is nothing to fetch")
+
+
 @store_app.command("verify", epilog="Example: prunebench store verify stores/quickstart")
 def store_verify(store: StorePath, as_json: AsJson = False) -> None:
     """Name torn files, duplicate units and rows without plans. Exit code 3 when there are any."""

@@ -19,6 +19,10 @@ VALID = {
 }
 
 
+def recipe(name, **more):
+    return {"kind": "perplexity", "recipe": name, **more}
+
+
 def write(tmp_path, change=None):
     data = copy.deepcopy(VALID)
     if change:
@@ -75,6 +79,12 @@ def test_names_of_models_come_from_their_paths(tmp_path):
         ),
         (lambda d: d["tasks"]["ppl"].update(kind="perplexiti"), "perplexiti"),
         (lambda d: d["tasks"]["ppl"].update(strid=3), "unknown key 'strid': did you mean 'stride'?"),
+        (lambda d: d["tasks"]["ppl"].pop("text"), "takes either text (a SPEC) or recipe (a name)"),
+        (lambda d: d["tasks"]["ppl"].update(recipe="lorp_c4"), "exactly one"),
+        (lambda d: d["tasks"]["ppl"].update(windows=2), "windows goes with a recipe"),
+        (lambda d: d["tasks"].update(ppl=recipe("lorp_wiki")), "no perplexity recipe 'lorp_wiki': did you"),
+        (lambda d: d["tasks"].update(ppl=recipe("lorp_c4", stride=2)), "a recipe has its own"),
+        (lambda d: d["tasks"].update(ppl=recipe("lorp_c4", windows=0)), "windows"),
         (lambda d: d.update(executor={"workers": 0}), "executor.workers"),
         (lambda d: d.update(budgets=[]), "budgets"),
         (lambda d: d.update(budgets=[True]), "budgets.0.int"),

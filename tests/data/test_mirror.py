@@ -51,6 +51,10 @@ def test_a_corpus_comes_from_a_mirror(mirror, codec):
     assert [codec.decode(row.tolist()) for row in corpus.rows] == ["firs", "t se", "cond", " thi"]
 
 
+def test_a_hub_dataset_is_served_by_the_mirror_that_has_it(mirror):
+    assert read("hub:org/one/default:train#text", mirror) == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -61,6 +65,7 @@ def test_a_corpus_comes_from_a_mirror(mirror, codec):
         ("mirror:org/many:test#text", "names no CONFIG, and"),
         ("mirror:org/torn:test#text", "is no readable Parquet file"),
         ("mirror:org/lost:test#text", "the mirror has 1 of the 2 files"),
+        ("mirror:org/none:train#text", "where there is network: prunebench prefetch CONFIG --out"),
     ],
 )
 def test_what_is_missing_in_a_mirror_is_named(mirror, text, sentence):
@@ -74,6 +79,6 @@ def test_what_is_missing_in_a_mirror_is_named(mirror, text, sentence):
 )
 def test_the_hub_without_its_package_points_to_the_mirror(tmp_path):
     with pytest.raises(
-        ResourceError, match="or copy the dataset to a mirror folder and write mirror:a/b:train#text"
+        ResourceError, match=r"needs the datasets package and network: .*or set mirror to a folder"
     ):
         list(read_documents(parse_spec("hub:a/b:train#text", tmp_path), None))

@@ -9,6 +9,7 @@ from pydantic import Field, StrictInt, ValidationError, field_validator, model_v
 
 from prunebench.config.base import Strict, explain
 from prunebench.config.params import parse_params
+from prunebench.data.recipes import recipe_named
 from prunebench.errors import InputError
 from prunebench.methods import method_named
 
@@ -60,14 +61,37 @@ class MethodEntry(Strict):
 
 
 class PerplexityTask(Strict):
-    """Perplexity over windows of a text; the whole recipe is in the key."""
+    """Perplexity over windows of a text, or as a paper prints it; the whole recipe is in the key."""
 
     kind: Literal["perplexity"]
-    text: str
+    text: str | None = None
     """A corpus SPEC; its options give the windows (length, samples, bos, join)."""
+    recipe: str | None = None
+    """A name of `data.recipes.RECIPES`, in place of a text."""
+    windows: int | None = Field(None, ge=1)
+    """With a recipe: only its first windows."""
     stride: int | None = Field(None, ge=1)
-    """Tokens from one window to the next; the length by default."""
+    """With a text: tokens from one window to the next; the length by default."""
     role: Literal["test", "selection"] = "test"
+
+    @field_validator("recipe")
+    @classmethod
+    def recipe_is_known(cls, name: str | None) -> str | None:
+        """Refuse unknown recipes."""
+        if name is not None:
+            recipe_named(name)
+        return name
+
+    @model_validator(mode="after")
+    def is_text_or_recipe(self) -> "PerplexityTask":
+        """Refuse neither, both, and settings of the other."""
+        if (self.text is None) == (self.recipe is None):
+            raise ValueError("a perplexity task takes either text (a SPEC) or recipe (a name), exactly one")
+        if self.recipe is None and self.windows is not None:
+            raise ValueError("windows goes with a recipe; write ?samples=N into the text's SPEC")
+        if self.recipe is not None and self.stride is not None:
+            raise ValueError("stride goes with a text; a recipe has its own")
+        return self
 
 
 class ChoiceTask(Strict):
@@ -143,6 +167,11 @@ class Experiment(Strict):
     def resolve(self, path: Path) -> Path:
         """A path of the file, seen from the file's folder."""
         return (self.base / path.expanduser()).resolve()
+
+    @property
+    def mirror_folder(self) -> Path | None:
+        """The mirror, resolved."""
+        return None if self.mirror is None else self.resolve(self.mirror)
 
     def resolve_text(self, path: str) -> Path:
         """The same for a path that may also be a hub id."""

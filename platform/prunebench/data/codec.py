@@ -1,7 +1,7 @@
 """The tokenizer as the data code sees it: two functions and two numbers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,12 @@ class TextCodec:
     vocab_size: int
     """Rows of the model's embedding matrix."""
     bos_id: int | None = None
+    opening: tuple[int, ...] = ()
+    """What the tokenizer itself puts before a text when it is called: Llama's BOS; nothing for Qwen."""
+
+    def as_called(self) -> "TextCodec":
+        """The same codec, whose every text starts as the tokenizer itself starts it."""
+        return replace(self, encode=lambda text: [*self.opening, *self.encode(text)], opening=())
 
     def ids(self, text: str) -> Ids:
         """The token ids of `text`, shape (tokens,)."""

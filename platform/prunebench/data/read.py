@@ -1,9 +1,7 @@
 """The documents behind a SPEC, one at a time: text files, JSON lines, Parquet mirrors, the hub, built-in
 text."""
 
-import importlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from prunebench.data.hub import stream_split
+from prunebench.data.manifest import check_file
+from prunebench.data.mirror import has_split, shards_of
 from prunebench.data.pydoc import pydoc_texts
 from prunebench.data.spec import CorpusSpec, nearest
-from prunebench.errors import InputError, ResourceError
+from prunebench.errors import InputError
 
 
 def read_documents(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
@@ -31,7 +32,7 @@ def read_documents(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
         case "mirror":
             yield from _mirror_column(spec, mirror)
         case "hub":
-            yield from _hub_column(spec)
+            yield from _hub_column(spec, mirror)
         case "builtin":
             yield from _builtin(spec)
         case _:
@@ -91,9 +92,13 @@ def as_text(spec: CorpusSpec, value: object, column: str, where: str) -> str:
 
 def _mirror_column(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
     if mirror is None:
-        raise InputError(f"SPEC '{spec.text}' needs a mirror folder: set mirror in the config, or --mirror")
+        raise InputError(
+            f"SPEC '{spec.text}' needs a mirror folder: set mirror in the config, or --mirror; "
+            "prunebench prefetch CONFIG --out FOLDER writes one where there is network"
+        )
     row = 0
-    for path in _shards(spec, mirror):
+    for path in shards_of(f"SPEC '{spec.text}'", mirror, spec.source, spec.split):
+        check_file(mirror, path)
         try:
             file = pq.ParquetFile(path)
             if spec.column not in file.schema_arrow.names:
@@ -107,55 +112,15 @@ def _mirror_column(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
             raise InputError(f"SPEC '{spec.text}': {path} is no readable Parquet file: {error}") from error
 
 
-def _shards(spec: CorpusSpec, mirror: Path) -> list[Path]:
-    """ORG/NAME/CONFIG/SPLIT-00000-of-0000N.parquet below the mirror, all N of them."""
-    dataset = mirror.joinpath(*spec.source.split("/"))
-    folder = dataset if spec.source.count("/") == 2 else _default_config(spec, dataset)
-    wanted = f"{folder}/{spec.split}-*.parquet"
-    present = sorted(folder.glob("*.parquet"))
-    shards = {path: re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.parquet", path.name) for path in present}
-    ours = {path: int(name[2]) for path, name in shards.items() if name and name[1] == spec.split}
-    if not ours:
-        splits = sorted({name[1] for name in shards.values() if name}) or ["none"]
-        raise InputError(f"SPEC '{spec.text}': the mirror has no {wanted}; splits there: {', '.join(splits)}")
-    count = max(ours.values())
-    if len(ours) != count:
-        raise InputError(f"SPEC '{spec.text}': the mirror has {len(ours)} of the {count} files {wanted}")
-    return list(ours)
-
-
-def _default_config(spec: CorpusSpec, dataset: Path) -> Path:
-    configs = sorted(path.name for path in dataset.iterdir() if path.is_dir()) if dataset.is_dir() else []
-    if "default" in configs or not configs:
-        return dataset / "default"
-    if len(configs) == 1:
-        return dataset / configs[0]
-    raise InputError(f"SPEC '{spec.text}' names no CONFIG, and {dataset} has {', '.join(configs)}")
-
-
-def _hub_column(spec: CorpusSpec) -> Iterator[str]:
-    instead = f"or copy the dataset to a mirror folder and write mirror:{spec.text.removeprefix('hub:')}"
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError as error:
-        raise ResourceError(
-            f"SPEC '{spec.text}' needs the datasets package: pip install datasets, {instead}"
-        ) from error
-    organisation, name, *config = spec.source.split("/")
-    try:
-        rows = datasets.load_dataset(f"{organisation}/{name}", *config, split=spec.split)
-    except OSError as error:
-        raise ResourceError(
-            f"SPEC '{spec.text}' cannot be fetched ({error}): go online, {instead}"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"SPEC '{spec.text}': {error}") from error
-    if spec.column not in rows.column_names:
-        raise InputError(
-            f"SPEC '{spec.text}' has no column '{spec.column}': {nearest(spec.column, rows.column_names)}"
-        )
-    for number, value in enumerate(rows[spec.column]):
-        yield as_text(spec, value, spec.column, f"row {number}")
+def _hub_column(spec: CorpusSpec, mirror: Path | None) -> Iterator[str]:
+    """From the mirror where it has the dataset, else from the hub."""
+    if mirror is not None and has_split(mirror, spec.source, spec.split):
+        yield from _mirror_column(spec, mirror)
+        return
+    for number, row in enumerate(stream_split(f"SPEC '{spec.text}'", spec.source, spec.split)):
+        if spec.column not in row:
+            raise InputError(f"SPEC '{spec.text}' has no column '{spec.column}': {nearest(spec.column, row)}")
+        yield as_text(spec, row[spec.column], spec.column, f"row {number}")
 
 
 def _builtin(spec: CorpusSpec) -> Iterator[str]:

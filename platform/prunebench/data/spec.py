@@ -11,7 +11,8 @@ r"""SPEC: the one line that names calibration text, probe text or the text of a 
   generation.
 - `mirror:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: `ORG/NAME/CONFIG/SPLIT-*.parquet` below the mirror folder;
   without a CONFIG `default`, or the only one there is.
-- `hub:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: the same from the Hugging Face hub (needs the `datasets` package).
+- `hub:ORG/NAME[/CONFIG]:SPLIT#COLUMN`: the same from the Hugging Face hub, which needs the
+  `datasets` package and network; from the mirror where there is one that has it.
 - `builtin:pydoc[:split]`: Python's help topics; see `prunebench.data.pydoc` for the splits.
 
 and the options

@@ -18,7 +18,7 @@ from prunebench.errors import InputError
 
 Role: TypeAlias = Literal["selection", "test"]
 TaskKind: TypeAlias = Literal["perplexity", "choice"]
-_PERPLEXITY_VERSION = 1
+PERPLEXITY_VERSION = 1
 _RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16}
 """Documents a unit. Part of the tasks' versions: a change here needs a new number there."""
 
@@ -118,7 +118,10 @@ def perplexity_task(
         raise InputError(
             f"task {name}: '{spec.text}' has a row of {short[0].size} token, which predicts nothing"
         )
-    documents = tuple(_window(number, row, spec.bos, stride) for number, row in enumerate(corpus.rows))
+    documents = tuple(
+        window_of(number, row, _scored_from(number, row, spec.bos, stride))
+        for number, row in enumerate(corpus.rows)
+    )
     lengths = {"tokens": corpus.rows[0].size, "traces": TRACE_TOKENS}
     recipe: dict[str, Json] = {
         "join": None if spec.kind in lengths else spec.join,
@@ -131,7 +134,7 @@ def perplexity_task(
     }
     return TaskData(
         name=name,
-        version=version_of(_PERPLEXITY_VERSION, corpus.texts),
+        version=version_of(PERPLEXITY_VERSION, corpus.texts),
         role=role,
         kind="perplexity",
         recipe=recipe,
@@ -140,11 +143,15 @@ def perplexity_task(
     )
 
 
-def _window(number: int, row: Ids, bos: bool, stride: int | None) -> Document:
-    seen = 0 if stride is None or number == 0 else row.size - bos - stride
-    scored_from = max(1, bos + seen)
+def window_of(number: int, row: Ids, scored_from: int) -> Document:
+    """The document of one window."""
     return Document(
         doc_id=number,
         doc_hash=sha256_json([sha256_arrays(row), scored_from]),
         payload=Window(ids=row, scored_from=scored_from),
     )
+
+
+def _scored_from(number: int, row: Ids, bos: bool, stride: int | None) -> int:
+    seen = 0 if stride is None or number == 0 else row.size - bos - stride
+    return max(1, bos + seen)

@@ -1,6 +1,7 @@
 """Text to token ids without torch: the driver counts documents and windows, and never loads a model."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
@@ -47,6 +48,15 @@ class Encoder:
         if not self._present:
             return " ".join(str(i) for i in ids)
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+    @functools.cached_property
+    def opening(self) -> tuple[int, ...]:
+        """Special tokens that the tokenizer itself puts before a text; none where there is no tokenizer."""
+        if not self._present:
+            return ()
+        encoded = self._tokenizer.encode("a", add_special_tokens=True)
+        marked = zip(encoded.ids, encoded.special_tokens_mask, strict=True)
+        return tuple(number for number, _ in itertools.takewhile(lambda pair: pair[1], marked))
 
     @functools.cached_property
     def bos_id(self) -> int | None:

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry, PerplexityTask
+from prunebench.config.experiment import ChoiceTask, Experiment, MethodEntry, ModelEntry, Task
 from prunebench.config.params import parse_params
 from prunebench.core.budget import Budget, parse_budget
 from prunebench.core.fingerprint import sha256_json
 from prunebench.data.corpus import Corpus, TextCodec, load_corpus
 from prunebench.data.leaks import Overlap, check_leaks
 from prunebench.data.passages import choice_task
+from prunebench.data.recipes import recipe_task
 from prunebench.data.spec import parse_spec
 from prunebench.data.tasks import TaskData, perplexity_task
 from prunebench.errors import InputError, UnsupportedError
@@ -78,7 +80,11 @@ def text_codec(checkpoint: Checkpoint) -> TextCodec:
     """The checkpoint's tokenizer as the data layer wants it."""
     encoder = Encoder(checkpoint)
     return TextCodec(
-        encode=encoder, decode=encoder.decode, vocab_size=encoder.vocab_size, bos_id=encoder.bos_id
+        encode=encoder,
+        decode=encoder.decode,
+        vocab_size=encoder.vocab_size,
+        bos_id=encoder.bos_id,
+        opening=encoder.opening,
     )
 
 
@@ -123,19 +129,13 @@ def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
     ]
     # Two spellings of one request (7 and ratio:0.23 of 30 layers) are planned once.
     requests = tuple({replace(request, asked=""): request for request in reversed(asked)}.values())[::-1]
-    mirror = None if experiment.mirror is None else experiment.resolve(experiment.mirror)
+    mirror = experiment.mirror_folder
 
     def corpus(spec: str) -> Corpus:
         return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
 
     def task(name: str) -> TaskData:
-        setting = experiment.tasks[name]
-        spec = parse_spec(setting.text, experiment.base)
-        if isinstance(setting, PerplexityTask):
-            return perplexity_task(
-                spec, codec, name=name, role=setting.role, stride=setting.stride, mirror=mirror
-            )
-        return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
+        return _task(name, experiment.tasks[name], experiment.base, codec, mirror)
 
     used = {r.calibration for r in requests}, {r.probe for r in requests}
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
@@ -158,3 +158,16 @@ def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
         requests=requests,
         overlaps=overlaps,
     )
+
+
+def _task(name: str, setting: Task, base: Path, codec: TextCodec, mirror: Path | None) -> TaskData:
+    if isinstance(setting, ChoiceTask):
+        spec = parse_spec(setting.text, base)
+        return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
+    if setting.recipe is not None:
+        return recipe_task(
+            setting.recipe, codec, name=name, role=setting.role, windows=setting.windows, mirror=mirror
+        )
+    assert setting.text is not None  # the config takes exactly one of the two
+    spec = parse_spec(setting.text, base)
+    return perplexity_task(spec, codec, name=name, role=setting.role, stride=setting.stride, mirror=mirror)

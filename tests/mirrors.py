@@ -1,0 +1,34 @@
+"""Writes small mirrors."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def write_split(
+    mirror: Path, source: str, split: str, *shards: list[str], column: str = "text"
+) -> list[Path]:
+    """A split of one column of text: ORG/NAME/CONFIG/SPLIT-*.parquet."""
+    paths = []
+    for number, texts in enumerate(shards):
+        path = mirror / source / f"{split}-{number:05}-of-{len(shards):05}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({column: pa.array(texts, pa.string())}), path)
+        paths.append(path)
+    return paths
+
+
+def write_manifest(mirror: Path, **more) -> None:
+    """A manifest of what is there, as another program might have written it."""
+    entries = [
+        {
+            "file": path.relative_to(mirror).as_posix(),
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            **more,
+        }
+        for path in sorted(mirror.rglob("*.parquet"))
+    ]
+    (mirror / "MANIFEST.json").write_text(json.dumps({"about": "theirs", "datasets": entries}))
