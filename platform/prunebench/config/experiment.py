@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -93,13 +93,10 @@ class ExecutorEntry(Strict):
     """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
 
 
-class Experiment(Strict):
-    """The whole file. Relative paths start from the file's own folder."""
+class Setting(Strict):
+    """What experiments and searches have in common. Relative paths start from the file's own folder."""
 
     models: tuple[ModelEntry, ...] = Field(min_length=1)
-    methods: tuple[MethodEntry, ...] = Field(min_length=1)
-    budgets: tuple[int | str, ...] = Field(min_length=1)
-    """Layer-equivalents: integers, or ratio:0.25."""
     tasks: dict[str, Task] = Field(min_length=1)
     calibrations: dict[str, str] = Field(default_factory=dict)
     """Name -> SPEC."""
@@ -114,13 +111,13 @@ class Experiment(Strict):
     base: Path = Path()
     """The folder that relative paths start from; set when the file is loaded."""
 
-    @model_validator(mode="after")
-    def names_exist(self) -> "Experiment":
-        """Refuse methods that name a calibration or probe corpus that is not defined, and doubled models."""
-        titles = [model.title for model in self.models]
-        if len(set(titles)) < len(titles):
-            raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
-        for entry in self.methods:
+    def check_names(self, methods: Sequence[MethodEntry]) -> None:
+        """Refuse methods that name a calibration or probe corpus that is not defined.
+
+        Raises:
+            ValueError: there is one; the names that are defined are listed.
+        """
+        for entry in methods:
             method = method_named(entry.method)
             needs = method.needs(parse_params(method, entry.params))
             for need, kind, name, defined in (
@@ -130,7 +127,6 @@ class Experiment(Strict):
                 if need in needs and name not in defined:
                     known = ", ".join(sorted(defined)) or "none is defined"
                     raise ValueError(f"{entry.method} needs an entry '{name}' in {kind} (there: {known})")
-        return self
 
     def resolve(self, path: Path) -> Path:
         """A path of the file, seen from the file's folder."""
@@ -141,10 +137,36 @@ class Experiment(Strict):
         return self.resolve(Path(path))
 
 
+class Experiment(Setting):
+    """The whole file of a benchmark."""
+
+    methods: tuple[MethodEntry, ...] = Field(min_length=1)
+    budgets: tuple[int | str, ...] = Field(min_length=1)
+    """Layer-equivalents: integers, or ratio:0.25."""
+
+    @model_validator(mode="after")
+    def names_exist(self) -> "Experiment":
+        """Refuse methods that name a calibration or probe corpus that is not defined, and doubled models."""
+        titles = [model.title for model in self.models]
+        if len(set(titles)) < len(titles):
+            raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
+        self.check_names(self.methods)
+        return self
+
+
+SettingT = TypeVar("SettingT", bound=Setting)
+
+
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read and check an experiment file.
+    """Read and check an experiment file; arguments and errors as `load_setting`."""
+    return load_setting(Experiment, path, overrides)
+
+
+def load_setting(kind: type[SettingT], path: Path, overrides: Sequence[str] = ()) -> SettingT:
+    """Read and check a file.
 
     Args:
+        kind: what the file has to be.
         path: a YAML file.
         overrides: words `a.b=c` that replace single settings; numbers index lists.
 
@@ -158,15 +180,17 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise InputError(
-            f"{path} has no settings: it has to be a mapping of models, methods, budgets, tasks and store"
-        )
+        raise InputError(f"{path} has no settings: it has to be a mapping of {', '.join(_required(kind))}")
     for word in overrides:
         _override(data, word)
     try:
-        return Experiment.model_validate({**data, "base": path.resolve().parent})
+        return kind.model_validate({**data, "base": path.resolve().parent})
     except ValidationError as error:
         raise explain(error, str(path)) from error
+
+
+def _required(kind: type[Setting]) -> list[str]:
+    return [name for name, field in kind.model_fields.items() if field.is_required()]
 
 
 def _override(data: dict[str, Any], word: str) -> None:

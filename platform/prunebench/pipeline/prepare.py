@@ -1,6 +1,6 @@
 """From an experiment file to subjects: everything is resolved and refused here, before any work."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry, PerplexityTask
@@ -71,7 +71,10 @@ def prepare(experiment: Experiment) -> tuple[Subject, ...]:
     Raises:
         InputError: a wrong path, spec, budget or parameter, or calibration text that overlaps a test task.
     """
-    return tuple(_subject(experiment, entry) for entry in experiment.models)
+    return tuple(
+        subject_of(experiment, entry, lambda checkpoint: _requests(experiment, checkpoint))
+        for entry in experiment.models
+    )
 
 
 def text_codec(checkpoint: Checkpoint) -> TextCodec:
@@ -108,17 +111,28 @@ def request_of(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> 
     )
 
 
-def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
+def _requests(experiment: Experiment, checkpoint: Checkpoint) -> tuple[Request, ...]:
+    return tuple(
+        request_of(checkpoint, method, asked)
+        for method in experiment.methods
+        for asked in (experiment.budgets if method.budgets is None else method.budgets)
+    )
+
+
+def subject_of(
+    experiment: Experiment, entry: ModelEntry, requests_of: Callable[[Checkpoint], tuple[Request, ...]]
+) -> Subject:
+    """One model of an experiment with the requests that `requests_of` makes for it.
+
+    Raises:
+        InputError: as `prepare`.
+    """
     path = entry.path
     if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
         path = str(local)
     checkpoint = Checkpoint.open(path)
     codec = text_codec(checkpoint)
-    requests = tuple(
-        request_of(checkpoint, method, asked)
-        for method in experiment.methods
-        for asked in (experiment.budgets if method.budgets is None else method.budgets)
-    )
+    requests = requests_of(checkpoint)
     mirror = None if experiment.mirror is None else experiment.resolve(experiment.mirror)
 
     def corpus(spec: str) -> Corpus:
