@@ -238,6 +238,21 @@ def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search
     assert diff(tmp_path / "undisturbed", store) == []
 
 
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(400)
+def test_two_workers_of_a_cluster_find_what_this_process_finds(ray_cluster, write_search, tmp_path):
+    path = write_search(parallel=4)
+    executor = ["--executor", "ray", "--address", ray_cluster, "--set", "executor.workers=2"]
+    words = ["search", str(path), "--store", str(tmp_path / "ray"), "--quiet", *executor]
+    command = [sys.executable, "-c", "from prunebench.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run(path, tmp_path / "store")
+    pd.testing.assert_frame_equal(trials(tmp_path / "ray"), trials(tmp_path / "store"))
+    assert diff(tmp_path / "ray", tmp_path / "store") == []
+
+
 class Broken(Recording):
     """Reports a unit that was asked of a trial as failed."""
 
