@@ -42,6 +42,7 @@ def test_help_and_configuration_errors_come_without_torch(tmp_path):
 import sys
 from prunebench.cli import main
 for words in (["--help"], ["prune", "--help"], ["methods"], ["run", "wrong.yaml"], ["run", "nothing.yaml"],
+              ["search", "wrong.yaml"],
               ["prune", "--model", "nowhere", "--method", "lorp", "--budget", "7", "--calibration", "text:x"],
               ["prune", "--model", "nowhere", "--method", "lrop", "--budget", "7"],
               ["compare", "nowhere", "lorp@7", "wrp@7"]):
@@ -49,7 +50,7 @@ for words in (["--help"], ["prune", "--help"], ["methods"], ["run", "wrong.yaml"
         main(words)
     except SystemExit:
         pass
-    loaded = [name for name in ("torch", "transformers", "ray") if name in sys.modules]
+    loaded = [name for name in ("torch", "transformers", "ray", "optuna") if name in sys.modules]
     assert not loaded, (words, loaded)
 """
     done = subprocess.run(
@@ -68,6 +69,7 @@ def test_every_command_has_help_with_an_example(prunebench):
         "prune",
         "plan",
         "run",
+        "search",
         "status",
         "report",
         "compare",
@@ -257,10 +259,11 @@ def test_folders_that_are_no_store_are_refused(prunebench, tmp_path):
         assert "not a prunebench store" in err
 
 
-def test_jobs_call_the_same_program():
-    text = (ROOT / "jobs" / "benchmark.py").read_text()
+@pytest.mark.parametrize(("job", "command"), [("benchmark", "run"), ("search", "search")])
+def test_jobs_call_the_same_program(job, command):
+    text = (ROOT / "jobs" / f"{job}.py").read_text()
     assert len(text.splitlines()) < 30
-    assert 'main(["run"' in text
+    assert f'main(["{command}"' in text
 
 
 def test_more_threads_than_a_process_can_start_are_refused(prunebench, tiny):

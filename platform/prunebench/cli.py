@@ -247,10 +247,7 @@ def run(
     from prunebench.pipeline.benchmark import run_benchmark
     from prunebench.pipeline.progress import progress_for
 
-    words = list(sets or ())
-    given = {"kind": executor, "address": address}
-    words += [f"executor.{name}={json.dumps(word)}" for name, word in given.items() if word is not None]
-    experiment = load_experiment(config, words)
+    experiment = load_experiment(config, _words(sets, executor, address))
     folder = store.resolve() if store else experiment.resolve(experiment.store)
     with progress_for(quiet=quiet) as progress:
         outcome = run_benchmark(experiment, folder, _executor_of(experiment.executor), progress)
@@ -266,6 +263,41 @@ def run(
         _print(f"store: {folder}")
     if outcome.failures:
         _say(f"{outcome.failures} failures remain: see {folder}/failures; the same command tries them again")
+        raise typer.Exit(3)
+
+
+@app.command(epilog="Example: prunebench search configs/search/lorp.yaml --json")
+def search(
+    config: Annotated[Path, typer.Argument(help="A search file (YAML).")],
+    executor: Annotated[str | None, typer.Option(help="local or ray, instead of the file's.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
+    sets: Overrides = None,
+    store: StoreOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search a method's parameters on a selection task; the same command resumes."""
+    from dataclasses import asdict
+
+    from prunebench.config.search import load_search
+
+    settings = load_search(config, _words(sets, executor, address))
+    folder = store.resolve() if store else settings.resolve(settings.store)
+    from prunebench.pipeline.progress import progress_for
+    from prunebench.pipeline.search import run_search
+
+    with progress_for(quiet=quiet) as progress:
+        found = run_search(settings, folder, _executor_of(settings.executor), progress)
+    if as_json:
+        _print_json({**asdict(found), "store": str(found.store)})
+    else:
+        for line in found.lines():
+            _print(line)
+    if found.failures:
+        _say(f"{found.failures} failures remain: see {folder}/failures; the same command tries them again")
+    if found.best is None and not found.failed:
+        _say(f"no setting meets the budget: {'; '.join(found.reasons[:3])}")
+    if found.failures or found.best is None:
         raise typer.Exit(3)
 
 
@@ -408,6 +440,15 @@ def store_diff(first: StorePath, second: StorePath, as_json: AsJson = False) -> 
         _print("equal" if not differences else f"{len(differences)} differences")
     if differences:
         raise typer.Exit(3)
+
+
+def _words(sets: list[str] | None, executor: str | None, address: str | None) -> list[str]:
+    """The settings of a file that the command line replaces."""
+    given = {"kind": executor, "address": address}
+    return [
+        *(sets or ()),
+        *(f"executor.{name}={json.dumps(word)}" for name, word in given.items() if word is not None),
+    ]
 
 
 def _worker(setups: dict[str, Any], threads: int) -> Any:  # noqa: ANN401 (importing its type would import torch)

@@ -29,6 +29,12 @@ class UnreachableError(PrunebenchError, ValueError):
     exit_code = 3
 
 
+class IncompleteError(PrunebenchError, RuntimeError):
+    """Work failed that all the rest needs; the same command tries it again: exit code 3."""
+
+    exit_code = 3
+
+
 class ResourceError(PrunebenchError, RuntimeError):
     """The machine lacks something that was asked for: exit code 4."""
 

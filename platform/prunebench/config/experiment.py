@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
@@ -119,13 +119,10 @@ class ExecutorEntry(Strict):
     """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
 
 
-class Experiment(Strict):
-    """The whole file. Relative paths start from the file's own folder."""
+class Setting(Strict):
+    """What experiments and searches have in common. Relative paths start from the file's own folder."""
 
     models: tuple[ModelEntry, ...] = Field(min_length=1)
-    methods: tuple[MethodEntry, ...] = Field(min_length=1)
-    budgets: tuple[StrictInt | str, ...] = Field(min_length=1)
-    """Layer-equivalents: integers, or ratio:0.25."""
     tasks: dict[str, Task] = Field(min_length=1)
     calibrations: dict[str, str] = Field(default_factory=dict)
     """Name -> SPEC."""
@@ -140,19 +137,19 @@ class Experiment(Strict):
     base: Path = Path()
     """The folder that relative paths start from; set when the file is loaded."""
 
-    @model_validator(mode="after")
-    def names_exist(self) -> "Experiment":
-        """Refuse methods without their calibration or probe corpus, doubled models, and GPUs out of reach."""
-        titles = [model.title for model in self.models]
-        if len(set(titles)) < len(titles):
-            raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
+    def check_names(self, methods: Sequence[MethodEntry]) -> None:
+        """Refuse methods without their calibration or probe corpus, and GPUs out of reach.
+
+        Raises:
+            ValueError: there is one; the names that are defined are listed.
+        """
         hidden = self.executor.kind == "ray" and self.executor.gpus_per_worker == 0
         if hidden and (cuda := [model.title for model in self.models if model.device == "cuda"]):
             raise ValueError(
                 f"{cuda[0]} asks for device: cuda, but Ray shows no GPU to workers while "
                 "executor.gpus_per_worker is 0: set it to 1"
             )
-        for entry in self.methods:
+        for entry in methods:
             method = method_named(entry.method)
             needs = method.needs(parse_params(method, entry.params))
             for need, kind, name, defined in (
@@ -162,7 +159,6 @@ class Experiment(Strict):
                 if need in needs and name not in defined:
                     known = ", ".join(sorted(defined)) or "none is defined"
                     raise ValueError(f"{entry.method} needs an entry '{name}' in {kind} (there: {known})")
-        return self
 
     def resolve(self, path: Path) -> Path:
         """A path of the file, seen from the file's folder."""
@@ -178,10 +174,36 @@ class Experiment(Strict):
         return self.resolve(Path(path))
 
 
+class Experiment(Setting):
+    """The whole file of a benchmark."""
+
+    methods: tuple[MethodEntry, ...] = Field(min_length=1)
+    budgets: tuple[StrictInt | str, ...] = Field(min_length=1)
+    """Layer-equivalents: integers, or ratio:0.25."""
+
+    @model_validator(mode="after")
+    def names_exist(self) -> "Experiment":
+        """Refuse methods that name a calibration or probe corpus that is not defined, and doubled models."""
+        titles = [model.title for model in self.models]
+        if len(set(titles)) < len(titles):
+            raise ValueError(f"two models are both called {max(titles, key=titles.count)}: give them a name")
+        self.check_names(self.methods)
+        return self
+
+
+SettingT = TypeVar("SettingT", bound=Setting)
+
+
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read and check an experiment file.
+    """Read and check an experiment file; arguments and errors as `load_setting`."""
+    return load_setting(Experiment, path, overrides)
+
+
+def load_setting(kind: type[SettingT], path: Path, overrides: Sequence[str] = ()) -> SettingT:
+    """Read and check a file.
 
     Args:
+        kind: what the file has to be.
         path: a YAML file.
         overrides: words `a.b=c` that replace single settings; numbers index lists.
 
@@ -195,15 +217,13 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise InputError(
-            f"{path} has no settings: it has to be a mapping of models, methods, budgets, tasks and store"
-        )
+        raise InputError(f"{path} has no settings: it has to be a mapping of {', '.join(_required(kind))}")
     for word in overrides:
         _override(data, word)
     if "base" in data:
         raise InputError(f"{path}: unknown key 'base': relative paths start from the file's own folder")
     try:
-        return Experiment.model_validate({**data, "base": path.resolve().parent})
+        return kind.model_validate({**data, "base": path.resolve().parent})
     except ValidationError as error:
         raise explain(error, str(path)) from error
 
@@ -230,6 +250,10 @@ class _OneOfEachKey(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"'{key.value}' stands twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+def _required(kind: type[Setting]) -> list[str]:
+    return [name for name, field in kind.model_fields.items() if field.is_required()]
 
 
 def _override(data: dict[str, Any], word: str) -> None:

@@ -10,6 +10,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
+from prunebench.methods.space import Choices, Distribution
 
 Requirement: TypeAlias = Literal["calibration", "weights", "cka", "probe"]
 """`weights` are the streamed norms; `cka` adds the similarities between all pairs of layers."""
@@ -118,6 +119,18 @@ class Method(ABC, Generic[ParamsT]):
     def needs(self, params: ParamsT) -> frozenset[Requirement]:
         """What `plan` will ask for under these parameters: a subset of `requires`."""
         return self.requires
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """What a search tries of each parameter at this budget: the paper's ranges; empty for none."""
+        return {}
+
+    def distinct(
+        self, seen: Measurements, budget: Budget, params: ParamsT, space: Mapping[str, Distribution]
+    ) -> Mapping[str, Choices]:
+        """Values that stand for all that a continuous parameter of `space` can come to, where they can be
+        listed; the other parameters are as in `params`.
+        """
+        return {}
 
     @abstractmethod
     def plan(self, seen: Measurements, budget: Budget, params: ParamsT) -> Planned:

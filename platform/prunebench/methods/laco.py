@@ -6,7 +6,7 @@ they are given.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -14,8 +14,10 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import LayerSpec, PruningPlan
+from prunebench.core.shape import ModelShape
 from prunebench.errors import InputError, UnreachableError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
+from prunebench.methods.space import Distribution, Ints
 
 MergeRule: TypeAlias = Literal["released", "rdsc", "drop"]
 
@@ -25,6 +27,8 @@ LARGEST_WINDOW = 8
 """C = N + 1, which removes N layers in one merge, is tried up to this size."""
 INTERVALS = (2, 1, 3)
 """The paper's working range of I, in the order of preference."""
+LARGEST_INTERVAL = 4
+"""Largest I that a search tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +191,13 @@ class LaCo(Method[LaCoParams]):
     title: ClassVar[str] = "LaCo (Yang et al., 2024)"
     params: ClassVar[type[Params]] = LaCoParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"probe"})
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """C from 2 to 8 and I from 1 to 4; of T each of them walks every value and takes the highest."""
+        return {
+            "merge_layers": Ints(2, max(2, min(LARGEST_WINDOW, shape.num_layers))),
+            "interval": Ints(1, LARGEST_INTERVAL),
+        }
 
     def plan(self, seen: Measurements, budget: Budget, params: LaCoParams) -> Planned:
         """Collapse with every setting, each at its largest T that removes exactly N layers.

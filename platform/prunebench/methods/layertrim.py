@@ -6,6 +6,7 @@ as many of the lowest as come nearest to the budget, which gives Appendix C's 24
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -19,6 +20,7 @@ from prunebench.core.stats import Array
 from prunebench.errors import BudgetError, InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import Selection, finite, lowest, span_similarity
+from prunebench.methods.space import Choices, Distribution, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,12 @@ def trimmed(shape: ModelShape, budget: Budget, params: LayerTrimParams) -> tuple
     return count, kept
 
 
+def fewest_trimmed(shape: ModelShape, budget: Budget) -> int:
+    """The smallest K at which m = round-half-up(I - N·P_layer / (3·C·K)) is at least 1."""
+    most_removed = Fraction(2 * shape.intermediate_size - 1, 2)
+    return math.ceil(Fraction(budget.params(shape), shape.params_per_feature) / most_removed)
+
+
 def dropped(shape: ModelShape, budget: Budget, params: LayerTrimParams) -> int:
     """How many whole attentions or MLPs come nearest to N·P_layer parameters (halves up).
 
@@ -115,6 +123,15 @@ class LayerTrim(Method[LayerTrimParams]):
         if features and params.score != "energy":
             needed.add("weights")
         return frozenset(needed)
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """K from the smallest that leaves a feature to min(L, 4N), score of features, choice of layers."""
+        fewest = fewest_trimmed(shape, budget)
+        return {
+            "k": Ints(fewest, max(fewest, min(shape.num_layers, 4 * budget.layers))),
+            "score": Choices(("energy_weight", "energy", "weight", "variance")),
+            "layer_choice": Choices(("block_bi", "mlp_bi")),
+        }
 
     def check(self, shape: ModelShape, budget: Budget, params: LayerTrimParams) -> None:
         """Refuse budgets that trim more MLPs than there are, or leave an MLP without features."""

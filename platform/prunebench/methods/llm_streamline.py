@@ -1,5 +1,6 @@
 """LLM-Streamline, layer selection part: remove the contiguous run that changes the state least."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -9,6 +10,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, span_similarity, tie_warning
+from prunebench.methods.space import Choices, Distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,10 @@ class LLMStreamline(Method[LLMStreamlineParams]):
     title: ClassVar[str] = "LLM-Streamline, training-free (Chen et al., 2025)"
     params: ClassVar[type[Params]] = LLMStreamlineParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """Which last state is scored."""
+        return {"last_state": Choices(("prenorm", "hf"))}
 
     def check(self, shape: ModelShape, budget: Budget, params: LLMStreamlineParams) -> None:
         """Refuse a budget longer than the longest run of layers that are not protected."""

@@ -1,6 +1,7 @@
 """LoRP: cluster layers by the similarity of their inputs, then spread the removals over the clusters."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,9 +15,13 @@ from prunebench.errors import InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.clusters import Stage1, allocate, spectral_clusters
 from prunebench.methods.depth import finite, near
+from prunebench.methods.space import Distribution, Ints
 
 RLS_BOUNDS = (1.0, 0.7)
 """K is 2 from the first on, 3 from the second on, else 4 (the released code)."""
+
+MOST_CLUSTERS = 6
+"""Largest K of the paper's sweep, which starts at 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,10 @@ class LoRP(Method[LoRPParams]):
     title: ClassVar[str] = "LoRP (Yun et al., 2026)"
     params: ClassVar[type[Params]] = LoRPParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """K from 2 to 6."""
+        return {"clusters": Ints(2, max(2, min(MOST_CLUSTERS, shape.num_layers)))}
 
     def check(self, shape: ModelShape, budget: Budget, params: LoRPParams) -> None:
         """Refuse budgets that protected layers rule out, and more clusters than layers."""

@@ -1,12 +1,15 @@
 """ShortGPT: remove the blocks whose output is most similar to their input."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
+from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, lowest, span_similarity
+from prunebench.methods.space import Choices, Distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,10 @@ class ShortGPT(Method[ShortGPTParams]):
     title: ClassVar[str] = "ShortGPT (Men et al., 2025)"
     params: ClassVar[type[Params]] = ShortGPTParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """Which last state is scored."""
+        return {"last_state": Choices(("prenorm", "hf"))}
 
     def plan(self, seen: Measurements, budget: Budget, params: ShortGPTParams) -> Planned:
         """Remove the N layers of lowest Block Influence."""

@@ -7,7 +7,7 @@ It is evaluated in rational arithmetic, so that an alpha given and an alpha foun
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -18,10 +18,12 @@ import numpy as np
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
+from prunebench.core.shape import ModelShape
 from prunebench.core.stats import Array, CalibrationStats
 from prunebench.errors import InputError, UnreachableError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import finite, span_similarity
+from prunebench.methods.space import Choices, Distribution, Floats
 
 NARROWEST = Fraction(1, 2**53)
 """Spacing of float64 just below 1: a narrower interval may hold no alpha that can be written down."""
@@ -80,6 +82,13 @@ class AlphaPiece(NamedTuple):
     def alpha(self) -> float:
         """An alpha in the piece, if it is no limit: the middle where the ends leave room."""
         return float(self.low if self.narrow else (self.low + self.high) / 2)
+
+    def within(self, low: Fraction, high: Fraction) -> "AlphaPiece | None":
+        """The part of the piece from `low` to `high`, both included; None where there is none."""
+        # A piece does not hold its high end, except the last, whose high end is 1.
+        if high < self.low or low > self.high or (low == self.high and self.high < 1):
+            return None
+        return AlphaPiece(max(low, self.low), min(high, self.high), self.removed)
 
     @property
     def bounds(self) -> list[float]:
@@ -211,6 +220,27 @@ class SimDiff(Method[SimDiffParamsT]):
         """
         similarity_L = (1 - span_similarity(stats, 1, "prenorm")) / 2
         return Scores(similarity_L, finite(self.difference(stats, params), "differences between blocks"))
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """alpha from 0 to 1."""
+        return {"alpha": Floats(0.0, 1.0)}
+
+    def distinct(
+        self,
+        seen: Measurements,
+        budget: Budget,
+        params: SimDiffParamsT,
+        space: Mapping[str, Distribution],
+    ) -> Mapping[str, Choices]:
+        """One alpha for each piece of the range: what the `exact` policy scores, but for any objective."""
+        alpha = space.get("alpha")
+        if not isinstance(alpha, Floats):
+            return {}
+        scores = self.scores(seen.need_calibration(), params)
+        pieces = alpha_pieces(scores, params.prunable(seen.shape.num_layers), budget.layers)
+        inside = (piece.within(Fraction(alpha.low), Fraction(alpha.high)) for piece in pieces)
+        alphas = dict.fromkeys(piece.alpha for piece in inside if piece is not None and not piece.limit)
+        return {"alpha": Choices(tuple(alphas))}
 
     def plan(self, seen: Measurements, budget: Budget, params: SimDiffParamsT) -> Planned:
         """Rank at the alpha given or found and remove the N lowest.

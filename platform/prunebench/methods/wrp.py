@@ -1,5 +1,6 @@
 """WRP: LoRP's allocation on a similarity of layers that is read from the weights alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,8 +14,11 @@ from prunebench.errors import InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.clusters import Residual, affinity, allocate, spectral_clusters
 from prunebench.methods.depth import finite, near
+from prunebench.methods.space import Distribution, Ints
 
 EPSILON = 1e-12
+MOST_CLUSTERS = 6
+"""Largest K that a search tries, as in LoRP's sweep: the paper's rule chooses between 2 and 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,10 @@ class WRP(Method[WRPParams]):
     title: ClassVar[str] = "WRP (weight redundancy, forward-free)"
     params: ClassVar[type[Params]] = WRPParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"weights", "cka"})
+
+    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+        """K from 2 to 6."""
+        return {"clusters": Ints(2, max(2, min(MOST_CLUSTERS, shape.num_layers)))}
 
     def check(self, shape: ModelShape, budget: Budget, params: WRPParams) -> None:
         """Refuse budgets that protected layers rule out, and more clusters than layers."""

@@ -1,6 +1,6 @@
 """From an experiment file to subjects: everything is resolved and refused here, before any work."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,7 +73,10 @@ def prepare(experiment: Experiment) -> tuple[Subject, ...]:
     Raises:
         InputError: a wrong path, spec, budget or parameter, or calibration text that overlaps a test task.
     """
-    return tuple(_subject(experiment, entry) for entry in experiment.models)
+    return tuple(
+        subject_of(experiment, entry, lambda checkpoint: _requests(experiment, checkpoint))
+        for entry in experiment.models
+    )
 
 
 def text_codec(checkpoint: Checkpoint) -> TextCodec:
@@ -116,19 +119,30 @@ def request_of(checkpoint: Checkpoint, entry: MethodEntry, asked: int | str) -> 
     )
 
 
-def _subject(experiment: Experiment, entry: ModelEntry) -> Subject:
-    path = entry.path
-    if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
-        path = str(local)
-    checkpoint = Checkpoint.open(path)
-    codec = text_codec(checkpoint)
+def _requests(experiment: Experiment, checkpoint: Checkpoint) -> tuple[Request, ...]:
     asked = [
         request_of(checkpoint, method, budget)
         for method in experiment.methods
         for budget in (experiment.budgets if method.budgets is None else method.budgets)
     ]
     # Two spellings of one request (7 and ratio:0.23 of 30 layers) are planned once.
-    requests = tuple({replace(request, asked=""): request for request in reversed(asked)}.values())[::-1]
+    return tuple({replace(request, asked=""): request for request in reversed(asked)}.values())[::-1]
+
+
+def subject_of(
+    experiment: Experiment, entry: ModelEntry, requests_of: Callable[[Checkpoint], tuple[Request, ...]]
+) -> Subject:
+    """One model of an experiment with the requests that `requests_of` makes for it.
+
+    Raises:
+        InputError: as `prepare`.
+    """
+    path = entry.path
+    if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
+        path = str(local)
+    checkpoint = Checkpoint.open(path)
+    codec = text_codec(checkpoint)
+    requests = requests_of(checkpoint)
     mirror = experiment.mirror_folder
 
     def corpus(spec: str) -> Corpus:

@@ -132,11 +132,12 @@ def _read_exams(root: Path, asked: Asked) -> dict[str, Exam]:
     frame["exam"], frame["plan"] = frame["unit_id"].map(exam_of), frame["unit_id"].map(plan_of)
     for (name, plan_id, metric), group in frame.groupby(["exam", "plan", "metric"], sort=False):
         exams[name].metrics.add(metric)
-        exams[name].scores[plan_id, metric] = _score(metric, group)
+        exams[name].scores[plan_id, metric] = score_of(metric, group)
     return exams
 
 
-def _score(metric: str, samples: pd.DataFrame) -> Score:
+def score_of(metric: str, samples: pd.DataFrame) -> Score:
+    """The metric of one plan, from all samples of it that belong together."""
     # Not pandas' sum, which would skip a NaN.
     sums: dict[int, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for document, value, weight in samples[["doc_id", "value", "weight"]].itertuples(index=False):

@@ -18,6 +18,7 @@ FOLDERS = (
     "stats",
     "planned",
     "failures",
+    "trials",
     "runs",
     "results",
 )

@@ -102,6 +102,20 @@ is ok.
 """
 
 
+TRIALS = _schema(
+    study=pa.string(),
+    trial=pa.int64(),
+    state=pa.string(),
+    method=pa.string(),
+    params_json=pa.string(),
+    value=pa.float64(),
+    plan_id=pa.string(),
+    variant_key=pa.string(),
+    error=pa.string(),
+)
+"""Derived from a study, which is the truth: its settings in the order in which they were asked."""
+
+
 def table_of(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as a table of `schema`; schema_version is filled in."""
     return pa.Table.from_pylist([{"schema_version": SCHEMA_VERSION, **row} for row in rows], schema=schema)

@@ -1,0 +1,143 @@
+"""One search file: the pieces of an experiment, and what is searched for on them."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from prunebench.config.base import Strict, nearest
+from prunebench.config.experiment import Experiment, MethodEntry, Setting, load_setting
+from prunebench.evaluation.versions import METRICS
+from prunebench.methods import method_named
+
+Scalar = bool | int | float | str | None
+
+
+class Range(Strict):
+    """A part of a parameter's range, both ends included; the method's own end where one is not given."""
+
+    low: float | int | None = None
+    high: float | int | None = None
+
+
+class SearchedMethod(Strict):
+    """A method, what is fixed of it, and what is narrowed of its space."""
+
+    method: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Parameters that are not searched."""
+    space: dict[str, Range | list[Scalar] | Scalar] = Field(default_factory=dict)
+    """Parameter -> part of what is searched: a range, a list of values or one value. A parameter for which
+    the method declares nothing may be added here with both ends or all values."""
+    calibration: str = "default"
+    """Name of an entry of `calibrations`."""
+    probe: str = "default"
+    """Name of an entry of `probes`; read only if the method asks a probe."""
+
+    @model_validator(mode="after")
+    def has_valid_names(self) -> "SearchedMethod":
+        """Refuse parameters that the method does not have, or that are both fixed and searched."""
+        self.entry()
+        valid = [field.name for field in dataclasses.fields(method_named(self.method).params)]
+        for name in self.space:
+            if name not in valid:
+                raise ValueError(f"{self.method} has no parameter '{name}': {nearest(name, valid)}")
+            if name in self.params:
+                raise ValueError(f"{self.method}: '{name}' stands in both params and space: choose one")
+        return self
+
+    def entry(self) -> MethodEntry:
+        """The method as an experiment names it."""
+        return MethodEntry(
+            method=self.method, params=self.params, calibration=self.calibration, probe=self.probe
+        )
+
+
+class Objective(Strict):
+    """What is optimised: one metric of one task."""
+
+    task: str
+    metric: str
+    direction: Literal["minimize", "maximize"] | None = None
+    """The metric's own by default."""
+
+
+class SearchSettings(Strict):
+    """What is searched, for what, and how."""
+
+    methods: tuple[SearchedMethod, ...] = Field(min_length=1)
+    budget: int | str
+    """Layer-equivalents: an integer, or ratio:0.25."""
+    objective: Objective
+    trials: int = Field(50, ge=1)
+    """Most parameter settings to try, those of interrupted runs included. A finite space may end before."""
+    sampler: Literal["auto", "grid", "tpe", "random", "nsga2"] = "auto"
+    """auto: every setting where there are at most `trials`, else TPE."""
+    seed: int = Field(0, ge=0)
+    parallel: int = Field(1, ge=1)
+    """Trials that are asked together, and run together on the executor's workers."""
+    name: str = Field("search", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the study in its storage."""
+    storage: str | None = Field(None, repr=False, exclude=True)
+    """URL of a database that holds the study; by default a journal in the store, trials/NAME.journal."""
+
+
+class Search(Setting):
+    """The whole file of a search."""
+
+    search: SearchSettings
+
+    @field_validator("models")
+    @classmethod
+    def is_one_model(cls, models: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A study tunes one model."""
+        if len(models) > 1:
+            raise ValueError(
+                f"a search tunes one model, and this file has {len(models)}: write one file each"
+            )
+        return models
+
+    @model_validator(mode="after")
+    def has_an_objective(self) -> "Search":
+        """Refuse objectives that are not measured or may not be looked at, and names that are not defined."""
+        objective = self.search.objective
+        task = self.tasks.get(objective.task)
+        if task is None:
+            raise ValueError(
+                f"the objective's task '{objective.task}': {nearest(objective.task, self.tasks)}"
+            )
+        if task.role != "selection":
+            raise ValueError(
+                f"the objective's task '{objective.task}' has the role test, which nothing may be chosen by: "
+                "name a task with role: selection"
+            )
+        if objective.metric not in METRICS[task.kind]:
+            measured = nearest(objective.metric, METRICS[task.kind])
+            raise ValueError(f"no task measures {objective.task}.{objective.metric}: {measured}")
+        self.check_names([method.entry() for method in self.search.methods])
+        return self
+
+    @property
+    def direction(self) -> Literal["minimize", "maximize"]:
+        """Which way the objective is better."""
+        objective = self.search.objective
+        return objective.direction or METRICS[self.tasks[objective.task].kind][objective.metric]
+
+    def experiment(self) -> Experiment:
+        """The experiment of the methods as they are without a search, at the search's budget."""
+        shared = {name: getattr(self, name) for name in Setting.model_fields}
+        methods = tuple(method.entry() for method in self.search.methods)
+        return Experiment(**shared, methods=methods, budgets=(self.search.budget,))
+
+
+def load_search(path: Path, overrides: Sequence[str] = ()) -> Search:
+    """Read and check a search file; arguments and errors as `load_setting`.
+
+    A study without a name is called like the file.
+    """
+    search = load_setting(Search, path, overrides)
+    if "name" in search.search.model_fields_set:
+        return search
+    return load_setting(Search, path, [*overrides, f"search.name={path.stem}"])

@@ -1,0 +1,55 @@
+"""What a search may try of a method's parameters: plain data, from which any sampler can be fed."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prunebench.errors import InputError
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ints:
+    """The integers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        """Refuse an empty range."""
+        _ordered(self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """The numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse an empty range."""
+        _ordered(self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One of these values, in this order."""
+
+    values: tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse an empty list and values given twice."""
+        if not self.values:
+            raise InputError("an empty list of values leaves nothing to try")
+        if len({(type(value), value) for value in self.values}) < len(self.values):
+            raise InputError(f"a value is given twice in {list(self.values)}")
+
+
+Distribution: TypeAlias = Ints | Floats | Choices
+
+
+def _ordered(low: float, high: float) -> None:
+    # Written so that NaN is refused as well.
+    if not low <= high:
+        raise InputError(f"the range from {low} to {high} is empty")

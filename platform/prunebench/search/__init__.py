@@ -1,0 +1,1 @@
+"""Hyper-parameter studies; the only package that imports optuna. Imports no torch."""

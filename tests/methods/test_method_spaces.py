@@ -1,0 +1,82 @@
+"""What the methods let a search try: the papers' ranges, as far as the shape and the budget allow."""
+
+from dataclasses import fields
+from fractions import Fraction
+
+import pytest
+
+from prunebench.config.params import parse_params
+from prunebench.core.budget import Budget
+from prunebench.core.shape import ModelShape
+from prunebench.errors import BudgetError
+from prunebench.methods import METHODS
+from prunebench.methods.layertrim import LayerTrimParams, trimmed
+from prunebench.methods.simdiff import AlphaPiece
+from prunebench.methods.space import Choices, Floats, Ints
+
+
+def shape_of(num_layers=12, intermediate_size=44):
+    return ModelShape(
+        num_layers=num_layers,
+        hidden_size=32,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        intermediate_size=intermediate_size,
+        block_extra_params=64,
+        other_params=1000,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_space_is_of_parameters_that_the_method_has_and_takes(name):
+    method = METHODS[name]
+    for parameter, distribution in method.space(shape_of(), Budget(3)).items():
+        assert parameter in {field.name for field in fields(method.params)}
+        ends = (
+            distribution.values
+            if isinstance(distribution, Choices)
+            else (distribution.low, distribution.high)
+        )
+        for value in ends:
+            parse_params(method, {parameter: value})
+
+
+def test_the_spaces_hold_the_papers_ranges():
+    shape, budget = shape_of(), Budget(3)
+    assert METHODS["simdiff_mssd"].space(shape, budget) == {"alpha": Floats(0, 1)}
+    assert METHODS["lorp"].space(shape, budget) == {"clusters": Ints(2, 6)}
+    assert METHODS["laco"].space(shape, budget) == {"merge_layers": Ints(2, 8), "interval": Ints(1, 4)}
+    assert METHODS["last_n"].space(shape, budget) == {}
+
+
+def test_ranges_end_where_the_model_does():
+    assert METHODS["wrp"].space(shape_of(4), Budget(1))["clusters"] == Ints(2, 4)
+    assert METHODS["laco"].space(shape_of(4), Budget(1))["merge_layers"] == Ints(2, 4)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 5])
+@pytest.mark.parametrize("intermediate_size", [44, 97, 200])
+def test_layertrims_k_starts_at_the_smallest_that_leaves_a_feature(budget, intermediate_size):
+    shape = shape_of(intermediate_size=intermediate_size)
+    k = METHODS["layertrim"].space(shape, Budget(budget))["k"]
+    assert isinstance(k, Ints)
+    assert k.high == min(shape.num_layers, 4 * budget)
+    count, kept = trimmed(shape, Budget(budget), LayerTrimParams(k=k.low))
+    assert (count, kept >= 1) == (k.low, True)
+    with pytest.raises(BudgetError):
+        trimmed(shape, Budget(budget), LayerTrimParams(k=k.low - 1) if k.low > 1 else LayerTrimParams(k=99))
+
+
+def test_a_piece_of_alphas_is_cut_to_a_range():
+    piece = AlphaPiece(Fraction(1, 4), Fraction(1, 2), (3,))
+    assert piece.within(Fraction(0), Fraction(1)) == piece
+    assert piece.within(Fraction(3, 8), Fraction(1)) == AlphaPiece(Fraction(3, 8), Fraction(1, 2), (3,))
+    point = piece.within(Fraction(1, 4), Fraction(1, 4))
+    assert point is not None
+    assert (point.alpha, point.limit) == (0.25, False)
+    assert piece.within(Fraction(1, 2), Fraction(1)) is None
+    assert piece.within(Fraction(0), Fraction(1, 8)) is None
+    end = AlphaPiece(Fraction(1, 2), Fraction(1), (4,)).within(Fraction(1), Fraction(1))
+    assert end is not None
+    assert (end.alpha, end.limit) == (1.0, False)
