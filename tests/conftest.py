@@ -131,7 +131,10 @@ def family_dense(family_name: str, load_tiny: Callable[[str], Any]) -> Any:
 def _save_model(settings: dict[str, Any], folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
 
+    # A bar on standard error would be taken for the words of whatever test builds the model first.
+    logging.disable_progress_bar()
     sizes = TINY_SIZES | settings
     config = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
