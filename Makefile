@@ -20,7 +20,7 @@ quickstart: env
 	$(VENV)/bin/prunebench report --store stores/quickstart --out stores/quickstart-report
 
 test: env
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadgroup
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
 
 check: env
 	$(VENV)/bin/ruff format --check .

@@ -13,7 +13,7 @@ import pytest
 from prunebench.store.diff import diff
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
 
 def free_ports(count):

@@ -14,7 +14,7 @@ from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import load_model
 from prunebench.models.probe import ModelProbe
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("smollm2 forward passes")]
+pytestmark = [pytest.mark.real]
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "forward_smollm2.json").read_text())
 L = 30
 

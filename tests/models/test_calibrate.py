@@ -204,7 +204,6 @@ def test_features_too_large_to_square_name_their_layer(llama):
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("smollm2 forward passes")
 def test_the_real_model_gives_the_recorded_numbers(smollm2):
     golden = json.loads((GOLDEN / "calibration_smollm2.json").read_text())
     rows = list(np.load(GOLDEN / "calibration_tokens_16x256.npy"))

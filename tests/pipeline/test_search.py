@@ -239,7 +239,6 @@ def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search
 
 
 @pytest.mark.ray
-@pytest.mark.xdist_group("ray")
 @pytest.mark.timeout(400)
 def test_two_workers_of_a_cluster_find_what_this_process_finds(ray_cluster, write_search, tmp_path):
     path = write_search(parallel=4)

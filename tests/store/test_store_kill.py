@@ -42,14 +42,12 @@ def crashes(tmp_path_factory):
     return answer(tmp_path_factory.mktemp("crashes") / "stores", "crashes")
 
 
-@pytest.mark.xdist_group("crashes")
 def test_a_kill_at_any_change_of_the_disk_loses_and_doubles_nothing(crashes):
     assert crashes["wrong"] == []
     assert crashes["events"].count("unlink") == 6
     assert crashes["events"].count("replace") > 20
 
 
-@pytest.mark.xdist_group("crashes")
 def test_a_file_and_its_folder_are_synced_around_each_replacement(crashes):
     events = crashes["events"]
     for place in [i for i, name in enumerate(events) if name == "replace"]:

@@ -79,7 +79,7 @@ def connect(
                 logging_level=logging.ERROR,
                 runtime_env=runtime_env,
             )
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises nothing narrower where a node does not come up in time
         raise ResourceError(
             f"cannot reach or start Ray at {address or 'this machine'}: {error}; start a cluster there, or "
             "give no address (and no RAY_ADDRESS) to start one on this machine"
