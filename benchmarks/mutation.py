@@ -7,6 +7,7 @@ the standard library's.
 
 import argparse
 import collections
+import json
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from prunebench.pipeline.provenance import provenance
 
 ROOT = Path(__file__).parents[1]
 TARGET = 0.9
+MUTATED = ("core", "methods")
 SETTINGS = """
 [tool.mutmut]
 source_paths = ["prunebench"]
-do_not_mutate = ["prunebench/errors.py"]
+do_not_mutate = {others}
 also_copy = ["tests"]
 pytest_add_cli_args_test_selection = ["tests/core", "tests/methods"]
 
@@ -39,15 +41,17 @@ settings.load_profile("repeatable")
 
 def lay_out(folder: Path) -> None:
     """Copy what the tool needs: the package, and the tests of core and methods."""
-    package = ROOT / "platform" / "prunebench"
-    for name in ("core", "methods"):
-        shutil.copytree(package / name, folder / "prunebench" / name)
-    for name in ("__init__.py", "errors.py"):
-        shutil.copy(package / name, folder / "prunebench" / name)
-    for name in ("core", "methods", "golden"):
+    package = folder / "prunebench"
+    shutil.copytree(ROOT / "platform" / "prunebench", package, ignore=shutil.ignore_patterns("__pycache__"))
+    others = [
+        f"prunebench/{path.name}" + ("/*" if path.is_dir() else "")
+        for path in sorted(package.iterdir())
+        if path.name not in MUTATED
+    ]
+    for name in (*MUTATED, "golden"):
         shutil.copytree(ROOT / "tests" / name, folder / "tests" / name)
     (folder / "tests" / "conftest.py").write_text(CONFTEST)
-    (folder / "pyproject.toml").write_text(SETTINGS)
+    (folder / "pyproject.toml").write_text(SETTINGS.replace("{others}", json.dumps(others)))
 
 
 def main() -> None:
