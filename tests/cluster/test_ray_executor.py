@@ -8,7 +8,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem, Failed, Unit, UnitDone
 from prunebench.errors import ResourceError
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 PLANS = tuple(PruningPlan.without([i], 12) for i in range(12))
 

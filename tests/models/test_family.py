@@ -103,7 +103,7 @@ def test_other_models_are_refused_by_name(config, sentence):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({}, "names no model_type"),
+        ({}, "model_type has to be a name, not None"),
         (
             {"model_type": "llama", "hidden_size": "4096"},
             "hidden_size has to be a positive integer, not '4096'",

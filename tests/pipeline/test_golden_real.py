@@ -16,7 +16,7 @@ from prunebench.methods import METHODS
 from prunebench.methods.base import Measurements
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
 def recorded(name):

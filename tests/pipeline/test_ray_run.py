@@ -8,7 +8,7 @@ from kill import command, run_under_fire
 from prunebench.store.diff import diff
 from prunebench.store.read import read_failures, read_runs
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 def words(address, workers):

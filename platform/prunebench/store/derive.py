@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from prunebench.core.fingerprint import canonical_json
 from prunebench.core.unit import Unit
 from prunebench.store.aggregate import aggregate, standard_error, summary
-from prunebench.store.append import parquet_bytes, store_lock, sync_folder, write_atomic
+from prunebench.store.append import parquet_bytes, store_lock, write_atomic
 from prunebench.store.artifacts import exam_id, load_exam
-from prunebench.store.layout import check_store, content_name
+from prunebench.store.layout import RESULTS_FILE, check_store
 from prunebench.store.read import read_failures, run_lines, samples_table, variants_table
 from prunebench.store.schema import RESULTS, table_of
 
@@ -229,19 +228,7 @@ def derive_results(root: Path) -> pd.DataFrame:
     """
     with store_lock(check_store(root)):
         table = table_of(RESULTS, _result_rows(root))
-        _replace_results(root / "results", table)
+        # Always under the one name: a reader that has listed the folder finds what it listed, old or new.
+        (root / "results").mkdir(exist_ok=True)
+        write_atomic(root / "results" / RESULTS_FILE, parquet_bytes(table))
     return table.to_pandas()
-
-
-def _replace_results(folder: Path, table: pa.Table) -> None:
-    data = parquet_bytes(table)
-    folder.mkdir(exist_ok=True)
-    final = folder / f"results-{content_name(data)}.parquet"
-    old, *extra = [*sorted(folder.glob("[!.]*.parquet")), final]
-    # First the content, then the name: `pandas.read_parquet(folder)` must never see two results, or none.
-    write_atomic(old, data)
-    old.replace(final)
-    for path in extra:
-        if path != final:
-            path.unlink()
-    sync_folder(folder)

@@ -23,6 +23,7 @@ FOLDERS = (
     "results",
 )
 HEADER = "store.json"
+RESULTS_FILE = "results.parquet"
 
 
 def check_store(root: Path) -> Path:
@@ -85,9 +86,9 @@ def open_store(root: Path) -> Path:
             (root / folder).mkdir(exist_ok=True)
     except OSError as error:
         raise ResourceError(f"cannot make the store {root}: {error.strerror}") from error
-    if not any((root / "results").glob("*.parquet")):
+    if not (root / "results" / RESULTS_FILE).exists():
         data = parquet_bytes(RESULTS.empty_table())
-        write_atomic(root / "results" / f"results-{content_name(data)}.parquet", data)
+        write_atomic(root / "results" / RESULTS_FILE, data)
     return root
 
 
