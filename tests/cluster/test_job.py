@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -73,11 +74,11 @@ def answers(process, address):
 
 
 @pytest.fixture
-def head(tmp_path_factory):
+def head():
     """Job address of a head. On a loaded machine one may give up at its start: another is started."""
     for _ in range(3):
         # A short path: Ray puts sockets below it, and their names may have 107 bytes.
-        process, address = start_head(tmp_path_factory.mktemp("r"))
+        process, address = start_head(tempfile.mkdtemp(prefix="ray"))
         if answers(process, address):
             break
         process.terminate()
