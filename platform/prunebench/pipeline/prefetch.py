@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prunebench.config.experiment import ChoiceTask, Experiment, Task
+from prunebench.config.experiment import Experiment
+from prunebench.config.tasks import ChoiceTask, Task
 from prunebench.core.fingerprint import Json
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record

@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from prunebench.config.experiment import ChoiceTask, Experiment, MethodEntry, ModelEntry, Task
+from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry
 from prunebench.config.params import parse_params
 from prunebench.core.budget import Budget, parse_budget
 from prunebench.core.fingerprint import sha256_json
 from prunebench.data.corpus import Corpus, TextCodec, load_corpus
 from prunebench.data.leaks import Overlap, check_leaks
-from prunebench.data.passages import choice_task
-from prunebench.data.recipes import recipe_task
 from prunebench.data.spec import parse_spec
-from prunebench.data.tasks import TaskData, perplexity_task
+from prunebench.data.tasks import TaskData
 from prunebench.errors import InputError, UnsupportedError
 from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.tokenizer import Encoder
+from prunebench.pipeline.tasks import load_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +147,7 @@ def subject_of(
         return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
 
     def task(name: str) -> TaskData:
-        return _task(name, experiment.tasks[name], experiment.base, codec, mirror)
+        return load_task(name, experiment.tasks[name], experiment.base, codec, mirror)
 
     used = {r.calibration for r in requests}, {r.probe for r in requests}
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
@@ -172,16 +170,3 @@ def subject_of(
         requests=requests,
         overlaps=overlaps,
     )
-
-
-def _task(name: str, setting: Task, base: Path, codec: TextCodec, mirror: Path | None) -> TaskData:
-    if isinstance(setting, ChoiceTask):
-        spec = parse_spec(setting.text, base)
-        return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
-    if setting.recipe is not None:
-        return recipe_task(
-            setting.recipe, codec, name=name, role=setting.role, windows=setting.windows, mirror=mirror
-        )
-    assert setting.text is not None  # the config takes exactly one of the two
-    spec = parse_spec(setting.text, base)
-    return perplexity_task(spec, codec, name=name, role=setting.role, stride=setting.stride, mirror=mirror)
