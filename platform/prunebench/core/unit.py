@@ -55,6 +55,11 @@ class Unit:
         """64 hex digits of the sha256 of the canonical JSON."""
         return sha256_json(self.to_json())
 
+    @functools.cached_property
+    def generation_id(self) -> str:
+        """64 hex digits of the key without the scorer: what was written is the same whoever grades it."""
+        return replace(self, scorer_version="").unit_id
+
     def for_plan(self, plan_id: str) -> "Unit":
         """The same range under another plan."""
         return replace(self, plan_id=plan_id)
@@ -76,6 +81,20 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What a model wrote after one prompt, kept apart from its scores."""
+
+    prompt_hash: str
+    """64 hex digits of the sha256 of the prompt's token ids."""
+    text: str
+    num_prompt_tokens: int
+    num_tokens: int
+    """Tokens written, the end token included."""
+    finish_reason: str
+    """`stop`, or `length` where the limit on tokens cut the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateItem:
     """One document range of one task under several plans."""
 
@@ -87,6 +106,21 @@ class EvaluateItem:
     documents: tuple[Any, ...]
     """The range's `data.tasks.Document`s."""
     plans: tuple[PruningPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateItem:
+    """One plan on many documents and seeds, each of them a unit that is reported as it finishes."""
+
+    model: str
+    engine: str
+    """Name of the engine."""
+    plan: PruningPlan
+    units: tuple[Unit, ...]
+    documents: tuple[Any, ...]
+    """The `data.tasks.Document` of each unit, with a `Question`."""
+    known: Mapping[str, Generation] = field(default_factory=dict)
+    """Generation id -> what an earlier run or scorer left: these units are only scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +166,7 @@ class PlanItem:
     """Probe call id -> answer."""
 
 
-WorkItem: TypeAlias = EvaluateItem | CalibrateItem | WeightsItem | PlanItem
+WorkItem: TypeAlias = EvaluateItem | GenerateItem | CalibrateItem | WeightsItem | PlanItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +175,15 @@ class UnitDone:
 
     unit: Unit
     samples: tuple[Sample, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What was written for one unit; it is stored before the unit's samples."""
+
+    unit: Unit
+    generation: Generation
     seconds: float
 
 
@@ -185,4 +228,4 @@ class Failed:
     traceback: str
 
 
-Message: TypeAlias = UnitDone | StatsDone | ProbeAnswered | PlanDone | Failed
+Message: TypeAlias = UnitDone | Generated | StatsDone | ProbeAnswered | PlanDone | Failed

@@ -43,12 +43,28 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """One open question, and what its grader has to know."""
+
+    prompt: str
+    """What the user says, or with `raw` the text that the model continues."""
+    raw: bool
+    """Whether the prompt goes to the model as it is, without the chat template."""
+    grader: str
+    """Name of the grader in `evaluation.scoring`."""
+    reference: Json
+    """The truth, as the grader reads it."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the answer, none of which is part of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Document:
     """One document of a task: `doc_id` is its position, `doc_hash` 64 hex digits of what is asked."""
 
     doc_id: int
     doc_hash: str
-    payload: Window | Choice
+    payload: Window | Choice | Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
