@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from prunebench.config.base import Strict
+from prunebench.config.engines import Generative
 from prunebench.data.recipes import recipe_named
 
 
@@ -52,4 +53,14 @@ class ChoiceTask(Strict):
     role: Literal["test", "selection"] = "test"
 
 
-Task = Annotated[PerplexityTask | ChoiceTask, Field(discriminator="kind")]
+class ReasoningTask(Generative):
+    """Questions that the model answers in writing."""
+
+    kind: Literal["reasoning"]
+    benchmark: str
+    limit: int | None = Field(None, ge=1)
+    """Only the first documents."""
+    role: Literal["test", "selection"] = "test"
+
+
+Task = Annotated[PerplexityTask | ChoiceTask | ReasoningTask, Field(discriminator="kind")]

