@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const filters = document.getElementById("filters");
   const panel = document.getElementById("detail");
-  const selects = filters ? Array.from(filters.querySelectorAll("select")) : [];
+  const selects = Array.from(filters.querySelectorAll("select"));
   const tables = Array.from(document.querySelectorAll("table.lead"));
   let state = new URLSearchParams();
 
@@ -67,9 +67,8 @@
     }
     const all = tables.flatMap((table) => Array.from(table.tBodies[0].rows));
     const visible = all.filter((row) => row.getClientRects().length).length;
-    if (filters)
-      filters.querySelector("output").textContent =
-        visible < all.length ? `${visible} of ${all.length} rows` : `${all.length} rows`;
+    filters.querySelector("output").textContent =
+      visible < all.length ? `${visible} of ${all.length} rows` : `${all.length} rows`;
   };
 
   // What a cell is sorted by: the unrounded number that it names, else its text.
@@ -131,7 +130,7 @@
     const made = element("dl");
     for (const [name, value] of pairs)
       if (value !== "" && value !== null && value !== undefined)
-        made.append(element("dt", name), element("dd", value));
+        made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
     return made;
   };
 
@@ -176,6 +175,8 @@
   const read = () => {
     state = new URLSearchParams(location.hash.slice(1));
     apply();
+    const chosen = document.querySelector(".chosen");
+    if (chosen) chosen.scrollIntoView({ block: "center" });
   };
   const set = (name, value) => {
     if (value) state.set(name, value);
@@ -214,7 +215,7 @@
     for (const cell of table.querySelectorAll("td[data-x]")) cell.tabIndex = 0;
   }
   document.documentElement.classList.add("live");
-  if (filters) filters.hidden = false;
+  filters.hidden = false;
   for (const select of selects) select.addEventListener("change", () => set(select.name, select.value));
   document.addEventListener("click", (event) => act(event.target));
   document.addEventListener("keydown", (event) => {
