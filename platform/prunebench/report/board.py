@@ -110,6 +110,14 @@ class Board:
         return (*self.columns, *self.means)
 
     @property
+    def references(self) -> tuple[str, ...]:
+        """What each of `all_columns` is made of, `EXAM[,EXAM...]:METRIC`, as the page's script reads it."""
+        own = [(c.exam_id,) for c in self.columns]
+        exams = [*own, *(sum((own[place] for place in mean.members), ()) for mean in self.means)]
+        metrics = [c.metric.name for c in self.all_columns]
+        return tuple(f"{','.join(ids)}:{metric}" for ids, metric in zip(exams, metrics, strict=True))
+
+    @property
     def groups(self) -> tuple[tuple[str, int], ...]:
         """(name, number of columns) of each run of columns of one exam; a mean stands alone."""
         exams = [(c.exam_id, c.name) for c in self.columns]

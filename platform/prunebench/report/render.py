@@ -1,4 +1,4 @@
-"""The report: one HTML page without scripts or requests, and the leaderboard as CSV, Markdown and LaTeX."""
+"""The report: one HTML page that requests nothing, and the leaderboard as CSV, Markdown and LaTeX."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from prunebench.errors import ResourceError
 from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
+from prunebench.report.details import facets_of, page_data
 from prunebench.report.heatmap import heatmap
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
@@ -23,6 +24,7 @@ from prunebench.report.notes import (
     runs_of,
     warnings_of,
 )
+from prunebench.report.security import policy
 from prunebench.report.source import Calibration, Source, read_calibrations, read_source, read_weights
 from prunebench.report.tables import leaderboard
 from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
@@ -79,18 +81,21 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     sections = tuple(_section(store, source, board, calibrations) for board in table.boards)
     failures, mended = failures_of(source)
     others = [one for one in calibrations if not one.weights_id]
-    page = (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=_title(sections),
-            demonstration=table.demonstration,
-            sections=sections,
-            others=[_calibration_map(one) for one in others],
-            runs=runs_of(source),
-            failures=failures,
-            mended=mended,
-        )
+    templates = environment()
+    style, script = (Markup(templates.get_template(name).render()) for name in ("style.css", "page.js"))
+    page = templates.get_template("page.html.j2").render(
+        style=style,
+        script=script,
+        policy=policy(style, script),
+        facets=facets_of(table.boards),
+        data=page_data(store, source, table.boards),
+        title=_title(sections),
+        demonstration=table.demonstration,
+        sections=sections,
+        others=[_calibration_map(one) for one in others],
+        runs=runs_of(source),
+        failures=failures,
+        mended=mended,
     )
     paths = ReportPaths(
         html=out / "index.html",

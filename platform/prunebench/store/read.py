@@ -15,7 +15,7 @@ from prunebench.store.keyed import read_parquet, retry_when_folded
 from prunebench.store.layout import check_store
 from prunebench.store.samples import SAMPLE_TABLE
 from prunebench.store.samples import samples_table as _samples_table
-from prunebench.store.schema import RESULTS, VARIANTS
+from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
 
 FAILURE_COLUMNS = ("key", "attempt", "error", "traceback", "failed_at", "superseded")
 RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json")
@@ -29,6 +29,23 @@ def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Tab
         InputError: not a store, or a torn file, named.
     """
     return _samples_table(check_store(root), plan_ids)
+
+
+def plans_by_file(root: Path) -> dict[Path, list[str]]:
+    """The plans that each file of samples holds scores of, in the order in which readers take the files.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    check_store(root)
+
+    def read() -> dict[Path, list[str]]:
+        files = sample_files(root)
+        return {
+            path: read_parquet(path, SAMPLES, ["plan_id"])["plan_id"].unique().to_pylist() for path in files
+        }
+
+    return retry_when_folded(read)
 
 
 def read_samples(root: Path) -> pd.DataFrame:

@@ -1,0 +1,228 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const filters = document.getElementById("filters");
+  const panel = document.getElementById("detail");
+  const selects = Array.from(filters.querySelectorAll("select"));
+  const tables = Array.from(document.querySelectorAll("table.lead"));
+  let state = new URLSearchParams();
+
+  // A reference is EXAM[,EXAM...]:METRIC; its examples are the exams that the number is made of.
+  const parts = (reference) => {
+    const end = reference.indexOf(":");
+    return { exams: reference.slice(0, end).split(","), metric: reference.slice(end + 1) };
+  };
+
+  // The reference of each column of a body row; the error and the retained part belong to the value before them.
+  const columns = (row) => {
+    const found = [];
+    let last = "";
+    for (const cell of row.cells) {
+      last = cell.dataset.x || (cell.matches(".se, .ret") ? last : "");
+      found.push(last);
+    }
+    return found;
+  };
+  const kept = (reference) =>
+    !reference ||
+    parts(reference).exams.every((exam) =>
+      ["task", "backend"].every((name) => {
+        const wanted = state.get(name);
+        return !wanted || !data.exams[exam] || data.exams[exam][name] === wanted;
+      })
+    );
+
+  const filterTable = (table) => {
+    const rows = Array.from(table.tBodies[0].rows);
+    if (!rows.length) return;
+    const shown = columns(rows[0]).map(kept);
+    for (const row of rows) {
+      const method = data.rows[row.dataset.v].method;
+      const wanted = state.get("method");
+      row.hidden = Boolean(wanted) && method !== wanted && method !== data.dense;
+      Array.from(row.cells).forEach((cell, place) => { cell.hidden = !shown[place]; });
+    }
+    for (const row of table.tHead.rows) {
+      let place = 0;
+      for (const cell of row.cells) {
+        const span = Number(cell.dataset.span || (cell.dataset.span = cell.colSpan));
+        const left = shown.slice(place, place + span).filter(Boolean).length;
+        cell.hidden = !left;
+        cell.colSpan = Math.max(left, 1);
+        place += span;
+      }
+    }
+  };
+
+  const filter = () => {
+    const unlike = (name, value) => Boolean(state.get(name)) && state.get(name) !== value;
+    for (const section of document.querySelectorAll("section[data-model]"))
+      section.hidden = unlike("model", section.dataset.model);
+    for (const figure of document.querySelectorAll("figure[data-budget]"))
+      figure.hidden = unlike("budget", figure.dataset.budget);
+    tables.forEach(filterTable);
+    for (const select of selects) {
+      select.value = state.get(select.name) || "";
+      if (select.selectedIndex < 0) select.value = "";
+    }
+    const all = tables.flatMap((table) => Array.from(table.tBodies[0].rows));
+    const visible = all.filter((row) => row.getClientRects().length).length;
+    filters.querySelector("output").textContent =
+      visible < all.length ? `${visible} of ${all.length} rows` : `${all.length} rows`;
+  };
+
+  // What a cell is sorted by: the unrounded number that it names, else its text.
+  const order = (cell) => {
+    const named = cell.matches("[title]") ? cell : cell.querySelector("[title]");
+    const text = cell.classList.contains("name") || !named ? cell.textContent.trim() : named.title;
+    if (/^-?inf/.test(text)) return text.startsWith("-") ? -Infinity : Infinity;
+    const number = parseFloat(text);
+    return cell.classList.contains("name") ? text : number;
+  };
+  const compare = (a, b) => {
+    if (typeof a === "string") return a < b ? -1 : a > b ? 1 : 0;
+    return a < b ? -1 : a > b ? 1 : 0;
+  };
+
+  const leaves = (table) => Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
+  const start = (cells, place) =>
+    cells.slice(0, place).reduce((sum, cell) => sum + Number(cell.dataset.span || cell.colSpan), 0);
+  const rising = (head) => head.classList.contains("name") || !head.textContent.includes("↑");
+
+  const sortTable = (table, place, direction) => {
+    const heads = leaves(table);
+    const body = table.tBodies[0];
+    heads.forEach((head, number) => {
+      const way = number === place ? direction : "";
+      head.setAttribute("aria-sort", way ? (way === "up" ? "ascending" : "descending") : "none");
+    });
+    const rows = Array.from(body.rows);
+    const first = (row) => (data.rows[row.dataset.v].method === data.dense ? 0 : 1);
+    const original = (row) => Number(row.dataset.place);
+    const at = start(heads, place);
+    const keys = new Map(rows.map((row) => [row, order(row.cells[at])]));
+    const hole = (row) => (Number.isNaN(keys.get(row)) ? 1 : 0);
+    const sign = direction === "down" ? -1 : 1;
+    rows.sort((a, b) =>
+      first(a) - first(b) ||
+      (direction &&
+        (hole(a) - hole(b) || (hole(a) ? 0 : sign * compare(keys.get(a), keys.get(b))))) ||
+      original(a) - original(b)
+    );
+    body.append(...rows);
+  };
+
+  const sort = () => {
+    const [table, place, direction] = (state.get("sort") || "").split(".");
+    tables.forEach((one, number) => {
+      const own = String(number) === table && leaves(one)[Number(place)];
+      if (own || one.dataset.sorted) sortTable(one, own ? Number(place) : 0, own ? direction : "");
+      one.dataset.sorted = own ? "yes" : "";
+    });
+  };
+
+  const element = (name, text) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const list = (pairs) => {
+    const made = element("dl");
+    for (const [name, value] of pairs)
+      if (value !== "" && value !== null && value !== undefined)
+        made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
+    return made;
+  };
+
+  const show = () => {
+    const [key, reference] = (state.get("cell") || "").split("/");
+    const row = Object.hasOwn(data.rows, key) && data.rows[key];
+    const wanted = reference ? parts(reference) : { exams: [] };
+    for (const cell of document.querySelectorAll(".chosen")) cell.classList.remove("chosen");
+    panel.hidden = !row || !wanted.exams.length;
+    if (panel.hidden) return;
+    for (const cell of document.querySelectorAll(`tr[data-v="${key}"] td[data-x="${CSS.escape(reference)}"]`))
+      cell.classList.add("chosen");
+    const body = panel.querySelector("div");
+    panel.querySelector("h2").textContent = `${row.name}, ${wanted.metric}`;
+    body.replaceChildren();
+    for (const exam of wanted.exams) {
+      const about = Object.hasOwn(data.exams, exam) && data.exams[exam];
+      const result = (data.cells[key] || []).find((one) => one[0] === exam && (one[1] === wanted.metric || !one[1]));
+      const [, , value, error, count, status] = result || [];
+      body.append(
+        element("h3", about ? about.task : exam),
+        list([
+          ["value", value],
+          ["standard error", error],
+          ["documents", count],
+          ["status", status || (result ? "ok" : row.status || "not evaluated: no run asked for it")],
+          ...(about ? about.key : []),
+        ])
+      );
+    }
+    body.append(element("h3", "row"), list(row.facts));
+    const files = (data.files[row.plan] || []).map((number) => data.paths[number]);
+    if (files.length)
+      body.append(
+        element("h3", "scores of each document"),
+        element("p", `${files.join(", ")} in the store, where plan_id is ${row.plan}:`),
+        element("pre", `SELECT * FROM 'STORE/samples/*.parquet' WHERE plan_id = '${row.plan}'`)
+      );
+  };
+
+  const apply = () => { filter(); sort(); show(); };
+  const read = () => {
+    state = new URLSearchParams(location.hash.slice(1));
+    apply();
+    const chosen = document.querySelector(".chosen");
+    if (chosen) chosen.scrollIntoView({ block: "center" });
+  };
+  const set = (name, value) => {
+    if (value) state.set(name, value);
+    else state.delete(name);
+    history.replaceState(null, "", `#${state}`);
+    apply();
+  };
+
+  const headOf = (target) => {
+    const head = target.closest("table.lead thead tr:last-child th");
+    return head && { table: head.closest("table"), head };
+  };
+  const act = (target) => {
+    const head = headOf(target);
+    if (head) {
+      const place = leaves(head.table).indexOf(head.head);
+      const ways = rising(head.head) ? ["up", "down"] : ["down", "up"];
+      const now = { ascending: "up", descending: "down" }[head.head.getAttribute("aria-sort")];
+      const next = now ? ways[ways.indexOf(now) + 1] : ways[0];
+      set("sort", next ? `${tables.indexOf(head.table)}.${place}.${next}` : "");
+      return true;
+    }
+    const cell = target.closest("td[data-x]");
+    if (!cell) return false;
+    const chosen = `${cell.parentElement.dataset.v}/${cell.dataset.x}`;
+    set("cell", state.get("cell") === chosen ? "" : chosen);
+    return true;
+  };
+
+  for (const table of tables) {
+    Array.from(table.tBodies[0].rows).forEach((row, place) => { row.dataset.place = place; });
+    for (const head of leaves(table)) {
+      head.tabIndex = 0;
+      head.setAttribute("aria-sort", "none");
+    }
+    for (const cell of table.querySelectorAll("td[data-x]")) cell.tabIndex = 0;
+  }
+  document.documentElement.classList.add("live");
+  filters.hidden = false;
+  for (const select of selects) select.addEventListener("change", () => set(select.name, select.value));
+  document.addEventListener("click", (event) => act(event.target));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") set("cell", "");
+    else if ((event.key === "Enter" || event.key === " ") && act(event.target)) event.preventDefault();
+  });
+  panel.querySelector("button").addEventListener("click", () => set("cell", ""));
+  window.addEventListener("hashchange", read);
+  read();
+})();
