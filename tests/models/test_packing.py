@@ -1,5 +1,7 @@
 """Packed rows against the same rows run by themselves, in every family and beyond every window."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,9 @@ from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import load_model
-from prunebench.models.packing import PackedScorer, num_tokens, pack, packed_scores
-from prunebench.models.scoring import Row, token_logprobs
+from prunebench.models.packing import PackedScorer, packed_scores
+from prunebench.models.rows import Row, num_tokens, pack
+from prunebench.models.scoring import token_logprobs
 
 L = 6
 RNG = np.random.default_rng(3)
@@ -87,7 +90,7 @@ def test_packs_keep_the_order_and_the_bound(lengths, tokens):
     ]
     for packed in packs:
         assert len(packed.ids) <= tokens or len(set(packed.trees)) == 1
-    for left, right in zip(packs, packs[1:], strict=False):
+    for left, right in itertools.pairwise(packs):
         first = np.flatnonzero(right.trees == 0).size
         assert len(left.ids) + first > tokens
 

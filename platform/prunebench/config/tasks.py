@@ -52,4 +52,17 @@ class ChoiceTask(Strict):
     role: Literal["test", "selection"] = "test"
 
 
-Task = Annotated[PerplexityTask | ChoiceTask, Field(discriminator="kind")]
+class HarnessTask(Strict):
+    """A task of lm-eval: its prompts, filters and metrics, on the dataset of the mirror."""
+
+    kind: Literal["harness"]
+    task: str
+    """lm-eval's name of it."""
+    shots: int | None = Field(None, ge=0)
+    """Examples in front of each question; as many as lm-eval's definition says by default, mostly 0."""
+    limit: int | None = Field(None, ge=1)
+    """Only the first documents."""
+    role: Literal["test", "selection"] = "test"
+
+
+Task = Annotated[PerplexityTask | ChoiceTask | HarnessTask, Field(discriminator="kind")]

@@ -5,7 +5,6 @@ function of the rows. The head sees only the states that predict a scored token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
+from prunebench.models.rows import Row
 from prunebench.models.trie import Runner, States, enter, walk
 
 TOKENS_PER_BATCH = 4096
@@ -24,22 +24,6 @@ FEWEST_HEAD_ROWS = 32
 """Products of fewer rows take other kernels on some processors, with other bits."""
 
 LogProbs: TypeAlias = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Token ids of shape (tokens,); those before `scored_from` are context only."""
-
-    ids: npt.NDArray[np.integer]
-    scored_from: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse a row without a scored token, or one that scores its first token, which nothing predicts."""
-        if not 1 <= self.scored_from < len(self.ids):
-            raise InputError(
-                f"a row of {len(self.ids)} tokens cannot be scored from token {self.scored_from}: "
-                "at least one token of context and one scored token are needed"
-            )
 
 
 def batches_of(lengths: Sequence[int], tokens: int = TOKENS_PER_BATCH) -> tuple[tuple[int, ...], ...]:
@@ -113,9 +97,7 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
 
 
 @torch.no_grad()
-def head_scores(
-    dense: DenseModel, normed: Tensor, targets: Tensor
-) -> tuple[LogProbs, npt.NDArray[np.bool_]]:
+def head_scores(dense: DenseModel, normed: Tensor, targets: Tensor) -> tuple[LogProbs, npt.NDArray[np.bool_]]:
     """As `head_logprobs`, and whether each target is what greedy decoding would choose."""
     values, greedy = [], []
     for logits, wanted in zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True):

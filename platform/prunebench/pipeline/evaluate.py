@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prunebench.core.plan import PruningPlan
 from prunebench.core.trie import Node
 from prunebench.core.unit import EvaluateItem, Unit
-from prunebench.data.tasks import Choice, Document, TaskData, Window, range_hash, ranges
+from prunebench.data.tasks import Choice, Document, Requests, TaskData, Window, range_hash, ranges
 from prunebench.evaluation.versions import SCORERS
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
@@ -78,6 +78,8 @@ def _num_tokens(document: Document) -> int:
         case Choice() as choice:
             context = len(choice.context)
             return sum(context + len(continuation) for continuation in choice.continuations)
+        case Requests() as requests:
+            return requests.tokens
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:

@@ -2,28 +2,43 @@
 
 from pathlib import Path
 
-from prunebench.config.tasks import ChoiceTask, Task
+from prunebench.config.tasks import ChoiceTask, HarnessTask, Task
 from prunebench.data.codec import TextCodec
 from prunebench.data.passages import choice_task
 from prunebench.data.recipes import recipe_task
 from prunebench.data.spec import parse_spec
 from prunebench.data.tasks import TaskData, perplexity_task
+from prunebench.evaluation.harness.tasks import harness_task
+from prunebench.models.tokenizer import Encoder
 
 
-def load_task(name: str, setting: Task, base: Path, codec: TextCodec, mirror: Path | None) -> TaskData:
+def load_task(
+    name: str, setting: Task, base: Path, codec: TextCodec, encoder: Encoder, mirror: Path | None
+) -> TaskData:
     """The documents of one task.
 
     Args:
         name: the task's name in the store.
         setting: what the file says about it.
         base: the folder that relative paths start from.
-        codec: the model's tokenizer.
+        codec: the model's tokenizer, for texts.
+        encoder: the same with its special tokens, for requests.
         mirror: a folder that serves hub datasets.
 
     Raises:
         InputError: text or data that is missing, broken or too short.
-        ResourceError: a hub dataset that cannot be fetched here.
+        ResourceError: a hub dataset that cannot be fetched here, or lm-eval is not installed.
     """
+    if isinstance(setting, HarnessTask):
+        return harness_task(
+            setting.task,
+            encoder,
+            name=name,
+            role=setting.role,
+            shots=setting.shots,
+            limit=setting.limit,
+            mirror=mirror,
+        )
     if isinstance(setting, ChoiceTask):
         spec = parse_spec(setting.text, base)
         return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
