@@ -10,7 +10,7 @@ from pydantic import Field, StrictInt, ValidationError, field_validator, model_v
 from prunebench.config.base import Strict, explain
 from prunebench.config.engines import EngineEntry, Generative, VllmEngine
 from prunebench.config.params import parse_params
-from prunebench.config.tasks import Task
+from prunebench.config.tasks import HarnessTask, Task
 from prunebench.errors import InputError
 from prunebench.methods import method_named
 
@@ -121,7 +121,10 @@ class Setting(Strict):
 
     def _check_engines(self) -> None:
         for name, task in self.tasks.items():
-            if isinstance(task, Generative) and task.engine not in self.engines:
+            if not isinstance(task, Generative) or task.engine in self.engines:
+                continue
+            # Whether a task of lm-eval is answered in writing shows when its definition is read.
+            if not isinstance(task, HarnessTask) or "engine" in task.model_fields_set:
                 known = ", ".join(sorted(self.engines)) or "none is defined"
                 raise ValueError(f"task {name} needs an entry '{task.engine}' in engines (there: {known})")
         gpus = self.executor.gpus_per_worker

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from prunebench.config.base import Strict
-from prunebench.config.engines import Generative
+from prunebench.config.engines import Generative, Sampling
 from prunebench.data.recipes import recipe_named
 
 
@@ -63,4 +63,19 @@ class ReasoningTask(Generative):
     role: Literal["test", "selection"] = "test"
 
 
-Task = Annotated[PerplexityTask | ChoiceTask | ReasoningTask, Field(discriminator="kind")]
+class HarnessTask(Generative):
+    """A task of lm-eval: its prompts, filters and metrics, on the dataset of the mirror."""
+
+    kind: Literal["harness"]
+    task: str
+    """lm-eval's name of it."""
+    shots: int | None = Field(None, ge=0)
+    """Examples in front of each question; as many as lm-eval's definition says by default, mostly 0."""
+    sampling: Sampling = Sampling(greedy=True, max_tokens=256)
+    """Of a task that is answered in writing, as `engine`; lm-eval's own defaults."""
+    limit: int | None = Field(None, ge=1)
+    """Only the first documents."""
+    role: Literal["test", "selection"] = "test"
+
+
+Task = Annotated[PerplexityTask | ChoiceTask | ReasoningTask | HarnessTask, Field(discriminator="kind")]

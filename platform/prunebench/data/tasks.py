@@ -1,4 +1,4 @@
-"""Tasks as fixed lists of documents: windows of text, items of multiple choice, questions to be answered.
+"""Tasks as fixed lists of documents: windows of text, items of multiple choice, requests, questions.
 
 A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version
 holds the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
@@ -17,9 +17,9 @@ from prunebench.data.spec import CorpusSpec
 from prunebench.errors import InputError
 
 Role: TypeAlias = Literal["selection", "test"]
-TaskKind: TypeAlias = Literal["perplexity", "choice", "generate"]
+TaskKind: TypeAlias = Literal["perplexity", "choice", "harness", "generate"]
 PERPLEXITY_VERSION = 1
-_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16, "generate": 1}
+_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16, "harness": 16, "generate": 1}
 """Documents a unit, which of what is written has one seed too. Part of the tasks' versions: a change here
 needs a new number there."""
 
@@ -41,6 +41,26 @@ class Choice:
     num_bytes: tuple[int, ...]
     """UTF-8 bytes of each continuation, the unit of length normalisation."""
     gold: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessSource:
+    """What it takes to build the requests of an lm-eval task: the same everywhere, whoever builds them."""
+
+    task: str
+    """lm-eval's name of it."""
+    shots: int
+    mirror: str
+    """The folder with its dataset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Requests:
+    """All requests that lm-eval makes of one document. Workers build them and compare the document's hash."""
+
+    source: HarnessSource
+    tokens: int
+    """Tokens that they send through all blocks, counting once what they begin with alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +85,7 @@ class Document:
 
     doc_id: int
     doc_hash: str
-    payload: Window | Choice | Question
+    payload: Window | Choice | Requests | Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

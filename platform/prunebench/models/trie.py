@@ -43,15 +43,25 @@ class Entry:
 
 
 @torch.no_grad()
-def enter(dense: DenseModel, ids: Tensor) -> Entry:
-    """Embed `ids`, integers of shape (rows, tokens), and note what the model hands to each block."""
+def enter(
+    dense: DenseModel, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None
+) -> Entry:
+    """Embed `ids`, integers of shape (rows, tokens), and note what the model hands to each block.
+
+    Args:
+        dense: the model.
+        ids: token ids.
+        positions: of each token in its text, shape (rows, tokens); by default 0, 1, 2, ...
+        mask: what is added to attention scores in every block, shape (rows, 1, tokens, tokens); by default
+            the model's own.
+    """
     body = dense.model.model
     blocks, notes = body.layers, [_NoteTaker() for _ in body.layers]
     seen: list[Tensor] = []
     notes[0].register_forward_pre_hook(lambda _, positional: seen.append(positional[0]))
     body.layers = nn.ModuleList(notes)
     try:
-        body(input_ids=ids.to(dense.device), use_cache=False)
+        body(input_ids=ids.to(dense.device), position_ids=positions, attention_mask=mask, use_cache=False)
     finally:
         body.layers = blocks
     return Entry(seen[0], tuple(note.arguments for note in notes))
@@ -60,14 +70,14 @@ def enter(dense: DenseModel, ids: Tensor) -> Entry:
 class Runner:
     """Runs blocks of any plan over a fixed set of batches, and counts them."""
 
-    def __init__(self, dense: DenseModel, batches: Iterable[Tensor]) -> None:
-        """Embed the `batches`, each of shape (rows, tokens)."""
+    def __init__(self, dense: DenseModel, entries: Iterable[Entry]) -> None:
+        """Start from batches that stand at the entrance."""
         self.shape = dense.checkpoint.shape
         self.forwards = 0
         """Blocks run so far (a block over all batches counts once)."""
         self._view = ModelView(dense)
         self._norm = dense.model.model.norm
-        self._entries = tuple(enter(dense, ids) for ids in batches)
+        self._entries = tuple(entries)
 
     @property
     def start(self) -> States:
@@ -115,4 +125,4 @@ def final_states(
     dense: DenseModel, plans: Sequence[PruningPlan], batches: Iterable[Tensor]
 ) -> Iterator[tuple[PruningPlan, States]]:
     """Yield each distinct plan with its normed final states of every batch of token ids (rows, tokens)."""
-    yield from walk(Runner(dense, batches), plans)
+    yield from walk(Runner(dense, [enter(dense, ids) for ids in batches]), plans)

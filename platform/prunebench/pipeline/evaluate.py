@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prunebench.core.plan import PruningPlan
 from prunebench.core.trie import Node
 from prunebench.core.unit import EvaluateItem, GenerateItem, Unit
-from prunebench.data.tasks import Choice, Document, Question, TaskData, Window, range_hash, ranges
+from prunebench.data.tasks import Choice, Document, Question, Requests, TaskData, Window, range_hash, ranges
 from prunebench.evaluation.versions import SCORERS
 from prunebench.pipeline.generate import WrittenExam, written_exams, written_items
 from prunebench.pipeline.planning import Planned
@@ -115,6 +115,8 @@ def _num_tokens(document: Document) -> int:
             return sum(context + len(continuation) for continuation in choice.continuations)
         case Question():
             raise TypeError("an open question is written to and not scored")
+        case Requests() as requests:
+            return requests.tokens
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:

@@ -146,7 +146,7 @@ def subject_of(
     if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
         path = str(local)
     checkpoint = Checkpoint.open(path)
-    codec = text_codec(checkpoint)
+    codec, encoder = text_codec(checkpoint), Encoder(checkpoint)
     requests = requests_of(checkpoint)
     mirror = experiment.mirror_folder
 
@@ -154,7 +154,7 @@ def subject_of(
         return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
 
     def task(name: str) -> TaskData:
-        return load_task(name, experiment.tasks[name], experiment.base, codec, mirror)
+        return load_task(name, experiment.tasks[name], experiment.base, codec, encoder, mirror)
 
     used = {r.calibration for r in requests}, {r.probe for r in requests}
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}

@@ -68,6 +68,9 @@ METRICS: dict[str, Metric] = {
         Metric(name="bits_per_byte", better="lower"),
         Metric(name="acc", better="higher", percent=True, averages=True),
         Metric(name="acc_norm", better="higher", percent=True, averages=True),
+        Metric(name="exact_match", better="higher", percent=True, averages=True),
+        Metric(name="exact_match_strict_match", better="higher", percent=True, averages=True),
+        Metric(name="exact_match_flexible_extract", better="higher", percent=True, averages=True),
     )
 }
 """In the order of columns."""

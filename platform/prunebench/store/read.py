@@ -40,7 +40,7 @@ def plans_by_file(root: Path) -> dict[Path, list[str]]:
     check_store(root)
 
     def read() -> dict[Path, list[str]]:
-        files = sample_files(root)
+        files = SAMPLE_TABLE.files(root)
         return {
             path: read_parquet(path, SAMPLES, ["plan_id"])["plan_id"].unique().to_pylist() for path in files
         }
