@@ -8,7 +8,9 @@ from prunebench.core.unit import Sample
 from prunebench.data.tasks import Document
 from prunebench.errors import NonFiniteError
 from prunebench.evaluation.choice import MultipleChoice
+from prunebench.evaluation.efficiency import Efficiency
 from prunebench.evaluation.perplexity import Perplexity
+from prunebench.evaluation.representation import Representation
 from prunebench.models.load import DenseModel
 
 
@@ -24,4 +26,9 @@ class Evaluator(Protocol):
         """
 
 
-EVALUATORS: Final[Mapping[str, Evaluator]] = {"perplexity": Perplexity(), "choice": MultipleChoice()}
+EVALUATORS: Final[Mapping[str, Evaluator]] = {
+    "perplexity": Perplexity(),
+    "choice": MultipleChoice(),
+    "representation": Representation(),
+    "efficiency": Efficiency(),
+}

@@ -7,7 +7,7 @@ experiment's own mirror where that has it, and else streamed from the hub; it ap
 import os
 import shutil
 import uuid
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prunebench.config.experiment import Experiment
-from prunebench.config.tasks import ChoiceTask, Task
+from prunebench.config.tasks import ChoiceTask, PerplexityTask, RepresentationTask, Task
 from prunebench.core.fingerprint import Json
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record
@@ -74,7 +74,7 @@ def named_splits(experiment: Experiment) -> tuple[Split, ...]:
     """The splits that calibrations, probes and tasks read from a mirror or the hub, sorted, each once."""
     texts = [*experiment.calibrations.values(), *experiment.probes.values()]
     specs = [parse_spec(text, experiment.base) for text in texts]
-    specs += [_spec_of(task, experiment) for task in experiment.tasks.values()]
+    specs += [spec for task in experiment.tasks.values() for spec in _specs_of(task, experiment)]
     return tuple(sorted({Split(s.source, s.split) for s in specs if s.kind in ("mirror", "hub")}))
 
 
@@ -105,11 +105,12 @@ def prefetch(experiment: Experiment, out: Path, first_rows: int | None = None) -
         ) from error
 
 
-def _spec_of(task: Task, experiment: Experiment) -> CorpusSpec:
-    if not isinstance(task, ChoiceTask) and task.recipe is not None:
-        return recipe_spec(recipe_named(task.recipe), mirrored=True)
-    assert task.text is not None  # the config takes exactly one of the two
-    return parse_spec(task.text, experiment.base)
+def _specs_of(task: Task, experiment: Experiment) -> Iterator[CorpusSpec]:
+    match task:
+        case PerplexityTask(recipe=str() as recipe):
+            yield recipe_spec(recipe_named(recipe), mirrored=True)
+        case PerplexityTask() | ChoiceTask() | RepresentationTask() if task.text is not None:
+            yield parse_spec(task.text, experiment.base)
 
 
 def _bring(split: Split, out: Path, mirror: Path | None, first_rows: int | None) -> Fetched:

@@ -16,7 +16,7 @@ from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.tokenizer import Encoder
-from prunebench.pipeline.tasks import load_task
+from prunebench.pipeline.tasks import Site, load_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,10 @@ def subject_of(
     def corpus(spec: str) -> Corpus:
         return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
 
+    site = Site(device=entry.device, threads=experiment.executor.threads)
+
     def task(name: str) -> TaskData:
-        return load_task(name, experiment.tasks[name], experiment.base, codec, mirror)
+        return load_task(name, experiment.tasks[name], experiment.base, codec, mirror, site=site)
 
     used = {r.calibration for r in requests}, {r.probe for r in requests}
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
