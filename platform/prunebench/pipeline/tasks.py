@@ -55,16 +55,7 @@ def load_task(
             mirror=mirror,
         )
     if isinstance(setting, EfficiencyTask):
-        return efficiency_task(
-            setting.protocol,
-            name=name,
-            vocab_size=codec.vocab_size,
-            hardware=setting.hardware or _hardware_here(name, site),
-            threads=site.threads,
-            sizes=setting.sizes,
-            compiled=setting.compiled,
-            role=setting.role,
-        )
+        return efficiency_of(name, setting, codec, site)
     if setting.recipe is not None:
         return recipe_task(
             setting.recipe, codec, name=name, role=setting.role, windows=setting.windows, mirror=mirror
@@ -72,6 +63,24 @@ def load_task(
     assert setting.text is not None  # the config takes exactly one of the two
     spec = parse_spec(setting.text, base)
     return perplexity_task(spec, codec, name=name, role=setting.role, stride=setting.stride, mirror=mirror)
+
+
+def efficiency_of(name: str, setting: EfficiencyTask, codec: TextCodec, site: Site) -> TaskData:
+    """An efficiency task for the hardware that its file names, or else for this machine's.
+
+    Raises:
+        InputError: a GPU neither here nor named.
+    """
+    return efficiency_task(
+        setting.protocol,
+        name=name,
+        vocab_size=codec.vocab_size,
+        hardware=setting.hardware or _hardware_here(name, site),
+        threads=site.threads,
+        sizes=setting.sizes,
+        compiled=setting.compiled,
+        role=setting.role,
+    )
 
 
 def _hardware_here(name: str, site: Site) -> str:
