@@ -187,6 +187,22 @@ def test_samples_with_a_status_of_their_own_are_told_as_a_warning(root):
     assert derive_results(root)["warnings_json"].tolist() == ['["1 samples have the status split"]']
 
 
+def test_a_score_without_any_weight_is_a_hole_that_says_why(root):
+    done = evaluate(unit_of("choice", 0, PLANS["dense"].plan_id))
+    first = [s for s in done.samples if s.metric == "acc"]
+    empty = [replace(s, value=0.0, weight=0.0, status="no_trimmed_mlp") for s in first]
+    others = [s for s in done.samples if s.metric != "acc"]
+    with Ledger(root) as ledger:
+        ledger.commit(replace(done, samples=(*empty, *others)))
+        save_variant(root, variant_of("dense"))
+    results = derive_results(root)
+    hole = row_of(results, "dense", "acc")
+    assert (hole["status"], hole["error"]) == ("undefined", "no_trimmed_mlp")
+    assert math.isnan(hole["value"])
+    assert math.isnan(hole["stderr"])
+    assert row_of(results, "dense", "acc_norm")["status"] == "ok"
+
+
 def test_a_nan_in_one_document_is_not_averaged_away(root):
     done = evaluate(unit_of("choice", 0, PLANS["dense"].plan_id))
     with Ledger(root) as ledger:

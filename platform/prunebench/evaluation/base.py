@@ -8,8 +8,10 @@ from prunebench.core.unit import Sample
 from prunebench.data.tasks import Document
 from prunebench.errors import InputError, NonFiniteError
 from prunebench.evaluation.choice import MultipleChoice
+from prunebench.evaluation.efficiency import Efficiency
 from prunebench.evaluation.harness.evaluator import Harness
 from prunebench.evaluation.perplexity import Perplexity
+from prunebench.evaluation.representation import Representation
 from prunebench.models.load import DenseModel
 
 
@@ -29,4 +31,6 @@ EVALUATORS: Final[Mapping[str, Evaluator]] = {
     "perplexity": Perplexity(),
     "choice": MultipleChoice(),
     "harness": Harness(),
+    "representation": Representation(),
+    "efficiency": Efficiency(),
 }

@@ -10,11 +10,19 @@ SCORERS: Final[Mapping[str, str]] = {
     "perplexity": "perplexity-1",
     "choice": "choice-1",
     "harness": "harness-1",
+    "representation": "representation-1",
+    "efficiency": "efficiency-1",
 }
 """Kind of task -> version, part of every unit's key: raised whenever a value could change."""
 
 GRADERS: Final[Mapping[str, str]] = {"integer": "integer-1", "harness": "harness-1"}
 """Grader of written answers -> version, as `SCORERS`."""
+
+EXECUTION: Final[Mapping[str, Literal["padded", "deployed"]]] = {"efficiency": "deployed"}
+"""Kind of task -> the shape that its models have; every other kind measures padded ones."""
+
+DISTANCES: Final = (1, 16, 64, 256, 1024, 4096, 16384)
+"""Tokens from a query back to a key at which the bins of attention overlap begin."""
 
 METRICS: Final[Mapping[str, Mapping[str, Literal["minimize", "maximize"]]]] = {
     "perplexity": {"perplexity": "minimize"},
@@ -28,6 +36,22 @@ METRICS: Final[Mapping[str, Mapping[str, Literal["minimize", "maximize"]]]] = {
         "exact_match_strict_match": "maximize",
         "exact_match_flexible_extract": "maximize",
         "perplexity": "minimize",
+    },
+    "representation": {
+        "hidden_nmse": "minimize",
+        "attention_kl": "minimize",
+        "attention_overlap": "maximize",
+        **{f"attention_overlap_from_{distance}": "maximize" for distance in DISTANCES},
+        "mlp_score": "minimize",
+        "mlp_change": "minimize",
+    },
+    "efficiency": {
+        "prefill_ms": "minimize",
+        "decode_ms_per_token": "minimize",
+        "tokens_per_s": "maximize",
+        "peak_memory_gib": "minimize",
+        "peak_rss_growth_gib": "minimize",
+        "parameters": "minimize",
     },
 }
 """Kind of task -> each metric that it measures, and which way is better."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prunebench.models.cache import cache_folder
+from prunebench.models.hardware import processor_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def _cores() -> Check:
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return Check(
         name="processor",
-        found=f"{cores} cores, {gigabytes:.0f} GiB of memory",
+        found=f"{processor_name()}, {cores} cores, {gigabytes:.0f} GiB of memory",
         ok=gigabytes >= 6,
         remedy="the quickstart wants 6 GiB",
         needed=False,

@@ -54,6 +54,8 @@ class Score:
     documents: int
     statuses: dict[str, int]
     """Samples whose status is not ok, by status."""
+    undefined: str = ""
+    """Why the plan has no such score, where none of its samples has weight: their statuses."""
 
 
 @dataclass(slots=True)
@@ -152,7 +154,8 @@ def score_of(metric: str, samples: pd.DataFrame) -> Score:
     values, weights = np.array(list(sums.values()), dtype=np.float64).T
     value, stderr = summary(metric, values, weights)
     odd = samples.loc[samples["status"] != "ok", "status"].value_counts().sort_index()
-    return Score(value, stderr, len(sums), {str(status): count for status, count in odd.items()})
+    statuses = {str(status): count for status, count in odd.items()}
+    return Score(value, stderr, len(sums), statuses, "" if weights.any() else ", ".join(statuses))
 
 
 def _rows_of_pair(
@@ -189,13 +192,16 @@ def _rows_of_pair(
             if score
             else []
         )
+        told = score if status == "ok" else None
+        hole = {"status": "undefined", "error": told.undefined} if told and told.undefined else {}
         yield {
             **row,
             "metric": metric,
-            "value": score.value if score and status == "ok" else None,
-            "stderr": score.stderr if score and status == "ok" else None,
+            "value": told.value if told and not hole else None,
+            "stderr": told.stderr if told and not hole else None,
             "num_examples": score.documents if score else 0,
             "warnings_json": canonical_json([*json.loads(variant["warnings_json"]), *notes]),
+            **hole,
         }
 
 

@@ -1,0 +1,70 @@
+"""Commands that measure one model by itself: bench."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prunebench.cli.app import AsJson, app, show, show_json
+from prunebench.cli.executors import need_local_gpu
+
+
+@app.command(
+    epilog="Example: prunebench bench --model builtin:smollm2-135m --protocol layertrim "
+    "--set prompt_tokens=256 --set steps=16 --json"
+)
+def bench(
+    model: Annotated[str, typer.Option(help="The dense model: a folder, a hub id or builtin:NAME.")],
+    protocol: Annotated[str, typer.Option(help="layertrim, lorp or simdiff.")],
+    plan: Annotated[
+        str | None,
+        typer.Option(help="A plan's JSON file, or with --store a plan id; the dense model by default."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="The store that holds the plan.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="A=B", help="batch, prompt_tokens, steps, warmup, repeats or compiled."
+        ),
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="auto (float32 on a CPU, the checkpoint's on a GPU), float32, bfloat16 or float16."
+        ),
+    ] = "auto",
+    attention: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Time a model's deployed shape by a paper's protocol. Nothing else should run meanwhile."""
+    from prunebench.config.experiment import parse_model
+    from prunebench.config.params import parse_assignments
+    from prunebench.pipeline.bench import bench as run_bench
+    from prunebench.pipeline.bench import parse_efficiency, prepare_bench
+    from prunebench.pipeline.plans import find_plan
+    from prunebench.pipeline.tasks import Site
+
+    known = "float32" if dtype == "auto" else dtype
+    parse_model("bench", path=model, dtype=known, attention=attention, device=device)
+    setting = parse_efficiency(protocol, parse_assignments(sets or ()))
+    if device != "cpu":
+        need_local_gpu()
+    found = None if plan is None else find_plan(plan, store)
+    site = Site(device=device, threads=threads)
+    timed = run_bench(prepare_bench(model, found, setting, dtype=dtype, attention=attention, site=site))
+    if as_json:
+        show_json(timed.to_json())
+        return
+    facts = timed.to_json()
+    show(f"{facts['model']}, plan {facts['plan_id']}, protocol {protocol}, {facts['dtype']}")
+    threaded = "1 thread" if threads == 1 else f"{threads} threads"
+    show(f"{facts['hardware']}, {threaded}, {'compiled' if facts['compiled'] else 'eager'}")
+    for metric, measured in timed.metrics.items():
+        value = measured["value"]
+        told = "cannot be told here" if value is None else f"{value:.6g}"
+        if (repeats := measured.get("repeats")) is not None:
+            spread = "" if measured["sd"] is None else f", sd {measured['sd']:.3g}"
+            told += f"  ({measured['statistic']} of {len(repeats)}{spread})"
+        show(f"{metric:<22}{told}")
