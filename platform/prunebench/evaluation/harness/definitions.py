@@ -1,7 +1,7 @@
 """What lm-eval says about a task before any data is read, and which tasks are refused.
 
-lm-eval's index of all its 14,000 tasks takes 7 CPU seconds: a task is found by its name's line instead, and
-only its own folder is indexed. Nothing here imports the code of a task.
+lm-eval's own index of its 14,000 tasks takes 7 CPU seconds: a task is found by the line with its name
+instead, and lm-eval indexes only its folder. Nothing here imports the code of a task.
 """
 
 import difflib
@@ -97,13 +97,11 @@ def definition_of(name: str) -> Definition:
         UnsupportedError: it cannot be measured from a mirror with the store's metrics.
         ResourceError: lm-eval is not installed.
     """
-    line = re.compile(rf"""^["']?task["']?:[ \t]*["']?{re.escape(name)}["']?[ \t]*\r?$""".encode(), re.M)
-    files = sorted(path for path in tasks_folder().glob("**/*.yaml") if line.search(path.read_bytes()))
-    if not files:
+    if name not in _names("task"):
         raise _unknown(name)
     from lm_eval.tasks import TaskManager
 
-    folder = files[0].parent
+    folder = _names("task")[name].parent
     entry = TaskManager(include_path=folder, include_defaults=False).task_index[name]
     settings = entry.cfg or {}
     reason = _refusal(settings, folder)
@@ -123,13 +121,24 @@ def definition_of(name: str) -> Definition:
     )
 
 
-def _unknown(name: str) -> InputError:
-    from lm_eval.tasks import TaskManager
+@functools.cache
+def _names(key: str) -> dict[str, Path]:
+    """Every value of a key in lm-eval's YAML files, also in a list, and the first file that has it."""
+    line = re.compile(rf"""^["']?{key}["']?:[ \t]*["']?([^\s"']+)["']?[ \t]*\r?$""".encode(), re.M)
+    listed = re.compile(rf"^{key}:[ \t]*\r?\n((?:[ \t]*- .*\r?\n?)+)".encode(), re.M)
+    found: dict[str, Path] = {}
+    for path in sorted(tasks_folder().glob("**/*.yaml"), key=Path.as_posix):
+        text = path.read_bytes()
+        members = [entry for part in listed.findall(text) for entry in re.findall(rb"- (\S+)", part)]
+        for name in [*line.findall(text), *(members if key != "task" else ())]:
+            found.setdefault(name.decode(), path)
+    return found
 
-    manager = TaskManager()
-    if name in manager.all_groups or name in manager.all_tags:
+
+def _unknown(name: str) -> InputError:
+    if name in _names("group") or name in _names("tag"):
         return UnsupportedError(f"'{name}' is a group of lm-eval tasks: name its tasks one by one")
-    close = difflib.get_close_matches(name, manager.all_subtasks, n=3)
+    close = difflib.get_close_matches(name, _names("task"), n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`lm_eval ls tasks` lists them"
     return InputError(f"lm-eval has no task '{name}': {hint}")
 

@@ -112,15 +112,15 @@ def _requests(
 
 def _question(number: int, document: Asked, source: HarnessSource) -> Document:
     (request,) = document.requests
-    prompt, settings = request.args
-    until = settings["until"]
+    prompt, own = request.args
+    until = own["until"]
     reference: dict[str, Json] = {
         "task": source.task,
         "shots": source.shots,
         "mirror": source.mirror,
         "index": number,
         "doc_hash": document.doc_hash,
-        "generation": {key: value for key, value in settings.items() if key != "until"},
+        "generation": {**_default_settings(), **{key: own[key] for key in own if key != "until"}},
     }
     return Document(
         doc_id=number,
@@ -133,6 +133,13 @@ def _question(number: int, document: Asked, source: HarnessSource) -> Document:
             stop=(until,) if isinstance(until, str) else tuple(until),
         ),
     )
+
+
+def _default_settings() -> dict[str, Json]:
+    """How much lm-eval lets a model write where a task does not say."""
+    from lm_eval.defaults import DEFAULT_MAX_GEN_TOKS
+
+    return {"max_gen_toks": DEFAULT_MAX_GEN_TOKS}
 
 
 def _strings(value: object) -> Iterator[str]:
