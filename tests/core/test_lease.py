@@ -8,6 +8,9 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import (
     EvaluateItem,
     Failed,
+    Generated,
+    GenerateItem,
+    Generation,
     PlanDone,
     PlanItem,
     ProbeAnswered,
@@ -36,6 +39,20 @@ UNIT = Unit(
 def evaluation(number=0):
     unit = replace(UNIT, start=number, stop=number + 1)
     return EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS)
+
+
+def generation(count=3):
+    units = tuple(replace(UNIT, start=i, stop=i + 1, seed=i % 2) for i in range(count))
+    return GenerateItem(
+        model="m",
+        engine="e",
+        plan=PLANS[0],
+        units=units,
+        documents=tuple(f"document {i}" for i in range(count)),
+    )
+
+
+WRITTEN = Generation(prompt_hash="h", text="t", num_prompt_tokens=3, num_tokens=1, finish_reason="stop")
 
 
 def done(item, plan):
@@ -193,3 +210,40 @@ def test_whatever_happens_every_unit_is_settled_exactly_once(events, count):
         held = None
     expected = [key for number in range(count) for key in ids(evaluation(number), PLANS)]
     assert sorted(settled) == sorted(expected)
+
+
+def test_a_lost_generation_keeps_what_was_written_and_forgets_what_was_scored():
+    item = generation()
+    leases = Leases([item])
+    lease = take(leases)
+    for unit in item.units[:2]:
+        lease.delivered(Generated(unit=unit, generation=WRITTEN, seconds=0.0))
+    lease.delivered(UnitDone(unit=item.units[0], samples=(), seconds=0.0))
+    assert leases.lost(lease) is None
+    again = take(leases).item
+    assert again.units == item.units[1:]
+    assert again.documents == ("document 1", "document 2")
+    assert again.known == {item.units[1].generation_id: WRITTEN}
+    assert item.known == {}
+
+
+def test_a_generation_that_kills_its_worker_three_times_fails_alone():
+    item = generation()
+    leases = Leases([item])
+    for _ in range(2):
+        leases.lost(take(leases))
+    assert leases.waiting == 3
+    poison = take(leases)
+    (key,) = poison.remaining
+    failed = leases.lost(poison)
+    assert failed is not None
+    assert failed.keys == (key,)
+    left = [take(leases) for _ in range(2)]
+    assert sorted(name for lease in left for name in lease.remaining) == sorted(set(item.unit_ids) - {key})
+
+
+def test_a_failed_generation_is_settled():
+    item = generation()
+    lease = take(Leases([item]))
+    lease.delivered(Failed(keys=item.unit_ids[:2], error="x", traceback=""))
+    assert lease.remaining == item.unit_ids[2:]

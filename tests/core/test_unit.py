@@ -11,6 +11,9 @@ from prunebench.core.unit import (
     CalibrateItem,
     EvaluateItem,
     Failed,
+    Generated,
+    GenerateItem,
+    Generation,
     PlanDone,
     PlanItem,
     ProbeAnswered,
@@ -112,7 +115,17 @@ def test_items_and_messages_travel_between_processes(unit):
         corpus_id="c",
         rows=(),
     )
+    written = Generation(prompt_hash="h", text="t", num_prompt_tokens=3, num_tokens=1, finish_reason="stop")
     messages = [
+        GenerateItem(
+            model="m",
+            engine="e",
+            plan=PruningPlan.dense(2),
+            units=(unit,),
+            documents=("text",),
+            known={unit.generation_id: written},
+        ),
+        Generated(unit=unit, generation=written, seconds=1.0),
         EvaluateItem(model="m", kind="k", unit=unit, documents=("text",), plans=(PruningPlan.dense(2),)),
         CalibrateItem(key="k", model="m", source="s", rows=()),
         WeightsItem(key="k", model="m", cka=True),
@@ -127,3 +140,23 @@ def test_items_and_messages_travel_between_processes(unit):
     assert WeightsItem(key="k", model="m", cka=True).memory is None
     assert plan_item.remembered == {}
     assert PlanDone(key="k", plan=None, chosen="{}", warnings=(), seconds=0.1).unreachable == ""
+
+
+def test_what_was_written_is_the_same_whoever_grades_it(unit):
+    other = replace(unit, scorer_version="2")
+    assert other.unit_id != unit.unit_id
+    assert other.generation_id == unit.generation_id
+    assert replace(unit, seed=1).generation_id != unit.generation_id
+
+
+def test_a_part_of_an_item_keeps_its_units_documents_and_texts_together(unit):
+    units = tuple(replace(unit, seed=seed) for seed in range(3))
+    written = Generation(prompt_hash="h", text="t", num_prompt_tokens=3, num_tokens=1, finish_reason="stop")
+    item = GenerateItem(
+        model="m", engine="e", plan=PruningPlan.dense(2), units=units, documents=("a", "b", "c")
+    )
+    for one in units[:2]:
+        item = item.with_known(one.generation_id, written)
+    part = item.only({units[1].unit_id, units[2].unit_id})
+    assert (part.units, part.documents) == (units[1:], ("b", "c"))
+    assert part.known == {units[1].generation_id: written}

@@ -204,6 +204,8 @@ class RayExecutor:
             leases.finished(lease)
             seat.lease = seat.stream = None
             return
+        except exceptions.RayTaskError as error:
+            raise error.cause from error
         except LOST as error:
             logger.warning("worker %s on %s was lost: %s", seat.name, seat.host, str(error).splitlines()[0])
             self._seats.remove(seat)

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
 
 from prunebench.config.base import Strict, explain
+from prunebench.config.engines import EngineEntry, Generative, VllmEngine
 from prunebench.config.params import parse_params
 from prunebench.config.tasks import Task
 from prunebench.errors import InputError
@@ -83,6 +84,10 @@ class Setting(Strict):
     """Name -> SPEC."""
     mirror: Path | None = None
     """A folder that serves hub datasets."""
+    engines: dict[str, EngineEntry] = Field(default_factory=dict)
+    """What writes the answers of generative tasks, by name."""
+    allow_code_execution: bool = False
+    """Run code that a model wrote, in a sandbox; without it tasks of code are refused."""
     allow_overlap: bool = False
     """Print the overlap of calibration text and test documents on the rows instead of refusing it."""
     executor: ExecutorEntry = ExecutorEntry()
@@ -91,11 +96,12 @@ class Setting(Strict):
     """The folder that relative paths start from; set when the file is loaded."""
 
     def check_names(self, methods: Sequence[MethodEntry]) -> None:
-        """Refuse methods without their calibration or probe corpus, and GPUs out of reach.
+        """Refuse methods without their calibration or probe corpus, and GPUs or engines out of reach.
 
         Raises:
             ValueError: there is one; the names that are defined are listed.
         """
+        self._check_engines()
         hidden = self.executor.kind == "ray" and self.executor.gpus_per_worker == 0
         if hidden and (cuda := [model.title for model in self.models if model.device == "cuda"]):
             raise ValueError(
@@ -112,6 +118,20 @@ class Setting(Strict):
                 if need in needs and name not in defined:
                     known = ", ".join(sorted(defined)) or "none is defined"
                     raise ValueError(f"{entry.method} needs an entry '{name}' in {kind} (there: {known})")
+
+    def _check_engines(self) -> None:
+        for name, task in self.tasks.items():
+            if isinstance(task, Generative) and task.engine not in self.engines:
+                known = ", ".join(sorted(self.engines)) or "none is defined"
+                raise ValueError(f"task {name} needs an entry '{task.engine}' in engines (there: {known})")
+        gpus = self.executor.gpus_per_worker
+        spread = self.executor.kind == "ray" and any(model.device == "cuda" for model in self.models)
+        for name, engine in self.engines.items():
+            if isinstance(engine, VllmEngine) and spread and gpus != engine.tensor_parallel:
+                raise ValueError(
+                    f"engine {name} spreads a model over {engine.tensor_parallel} GPUs, but "
+                    f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel}"
+                )
 
     def resolve(self, path: Path) -> Path:
         """A path of the file, seen from the file's folder."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from prunebench.config.base import Strict
+from prunebench.config.engines import Generative
 from prunebench.data.protocols import protocol_named
 from prunebench.data.recipes import recipe_named
 
@@ -101,6 +102,17 @@ class EfficiencyTask(Strict):
         return self
 
 
+class ReasoningTask(Generative):
+    """Questions that the model answers in writing."""
+
+    kind: Literal["reasoning"]
+    benchmark: str
+    limit: int | None = Field(None, ge=1)
+    """Only the first documents."""
+    role: Literal["test", "selection"] = "test"
+
+
 Task = Annotated[
-    PerplexityTask | ChoiceTask | RepresentationTask | EfficiencyTask, Field(discriminator="kind")
+    PerplexityTask | ChoiceTask | RepresentationTask | EfficiencyTask | ReasoningTask,
+    Field(discriminator="kind"),
 ]

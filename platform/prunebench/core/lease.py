@@ -12,6 +12,8 @@ from typing import Protocol
 from prunebench.core.unit import (
     EvaluateItem,
     Failed,
+    Generated,
+    GenerateItem,
     Message,
     PlanItem,
     ProbeAnswered,
@@ -50,26 +52,43 @@ class Lease:
     @property
     def remaining(self) -> tuple[str, ...]:
         """Ids of what remains: unit ids of an evaluation, the key of any other item."""
-        if isinstance(self.item, EvaluateItem):
-            return tuple(self.item.unit.for_plan(plan.plan_id).unit_id for plan in self.item.plans)
-        return (self.item.key,)
+        match self.item:
+            case EvaluateItem(unit=unit, plans=plans):
+                return tuple(unit.for_plan(plan.plan_id).unit_id for plan in plans)
+            case GenerateItem():
+                return self.item.unit_ids
+            case _:
+                return (self.item.key,)
 
     def delivered(self, message: Message) -> None:
         """Take what `message` settles off the item, so that a lost worker repeats nothing."""
-        if isinstance(self.item, EvaluateItem) and isinstance(message, UnitDone | Failed):
-            settled = {message.unit.unit_id} if isinstance(message, UnitDone) else set(message.keys)
-            left = [p for p in self.item.plans if self.item.unit.for_plan(p.plan_id).unit_id not in settled]
-            self.item = replace(self.item, plans=tuple(left))
-        elif isinstance(self.item, PlanItem) and isinstance(message, ProbeAnswered):
-            self.item = replace(
-                self.item, remembered={**self.item.remembered, message.call_id: message.value}
-            )
+        match self.item, message:
+            case EvaluateItem() | GenerateItem(), UnitDone(unit=unit):
+                self._settle({unit.unit_id})
+            case EvaluateItem() | GenerateItem(), Failed(keys=keys):
+                self._settle(set(keys))
+            case GenerateItem() as item, Generated(unit=unit, generation=generation):
+                self.item = item.with_known(unit.generation_id, generation)
+            case PlanItem() as item, ProbeAnswered(call_id=call_id, value=value):
+                self.item = replace(item, remembered={**item.remembered, call_id: value})
+
+    def _settle(self, settled: set[str]) -> None:
+        match self.item:
+            case EvaluateItem(unit=unit, plans=plans) as item:
+                left = [plan for plan in plans if unit.for_plan(plan.plan_id).unit_id not in settled]
+                self.item = replace(item, plans=tuple(left))
+            case GenerateItem() as item:
+                self.item = item.only(set(item.unit_ids) - settled)
 
     def split(self) -> list["Lease"]:
-        """One lease for each remaining plan, so that a unit that kills its worker is found."""
-        if not isinstance(self.item, EvaluateItem):
-            return [self]
-        return [Lease(replace(self.item, plans=(plan,)), self.attempt) for plan in self.item.plans]
+        """One lease for each remaining unit, so that one that kills its worker is found."""
+        match self.item:
+            case EvaluateItem(plans=plans) as item:
+                return [Lease(replace(item, plans=(plan,)), self.attempt) for plan in plans]
+            case GenerateItem() as item:
+                return [Lease(item.only({unit_id}), self.attempt) for unit_id in item.unit_ids]
+            case _:
+                return [self]
 
 
 class Leases:
@@ -112,10 +131,10 @@ class Leases:
         failed = None
         if dead:
             failed = Failed(keys=dead, error=f"in flight at {MAX_DEATHS} worker deaths", traceback="")
-            lease.delivered(failed)
-            if not isinstance(lease.item, EvaluateItem):
+            if not isinstance(lease.item, EvaluateItem | GenerateItem):
                 return failed
-        if not isinstance(lease.item, EvaluateItem) or lease.item.plans:
+            lease.delivered(failed)
+        if lease.remaining:
             again = max(self._deaths[key] for key in lease.remaining) > 1
             self._waiting.extendleft(lease.split() if again else [lease])
         return failed

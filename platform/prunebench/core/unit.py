@@ -5,7 +5,7 @@ is idempotent and shared between runs, methods and executors.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -120,7 +120,30 @@ class GenerateItem:
     documents: tuple[Any, ...]
     """The `data.tasks.Document` of each unit, with a `Question`."""
     known: Mapping[str, Generation] = field(default_factory=dict)
-    """Generation id -> what an earlier run or scorer left: these units are only scored."""
+    """Generation id -> what an earlier run or attempt left: these units are only scored."""
+
+    @property
+    def unit_ids(self) -> tuple[str, ...]:
+        """The id of each unit."""
+        return tuple(unit.unit_id for unit in self.units)
+
+    def only(self, unit_ids: Collection[str]) -> "GenerateItem":
+        """The item with these units alone."""
+        kept = [place for place, unit_id in enumerate(self.unit_ids) if unit_id in unit_ids]
+        return replace(
+            self,
+            units=tuple(self.units[place] for place in kept),
+            documents=tuple(self.documents[place] for place in kept),
+            known={
+                generation_id: self.known[generation_id]
+                for place in kept
+                if (generation_id := self.units[place].generation_id) in self.known
+            },
+        )
+
+    def with_known(self, generation_id: str, generation: Generation) -> "GenerateItem":
+        """The item after one of its texts was written."""
+        return replace(self, known={**self.known, generation_id: generation})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tasks as fixed lists of documents: windows of text, items of the multiple-choice task, what is timed.
+"""Tasks as fixed lists of documents: windows of text, items of multiple choice, questions, what is timed.
 
 A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version
 holds the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
@@ -17,10 +17,17 @@ from prunebench.data.spec import CorpusSpec
 from prunebench.errors import InputError
 
 Role: TypeAlias = Literal["selection", "test"]
-TaskKind: TypeAlias = Literal["perplexity", "choice", "representation", "efficiency"]
+TaskKind: TypeAlias = Literal["perplexity", "choice", "representation", "efficiency", "generate"]
 PERPLEXITY_VERSION = 1
-_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16, "representation": 1, "efficiency": 1}
-"""Documents a unit. Part of the tasks' versions: a change here needs a new number there."""
+_RANGE: dict[TaskKind, int] = {
+    "perplexity": 4,
+    "choice": 16,
+    "representation": 1,
+    "efficiency": 1,
+    "generate": 1,
+}
+"""Documents a unit, which of what is written has one seed too. Part of the tasks' versions: a change here
+needs a new number there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

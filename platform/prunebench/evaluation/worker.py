@@ -1,7 +1,7 @@
 """The worker: from one work item to its messages. The same for every executor.
 
 This is one of the places where an exception of evaluation code becomes a row: it is reported as `Failed` and
-the rest of the work goes on.
+the rest of the work goes on. What the machine lacks is no row: it ends the run.
 """
 
 import queue
@@ -18,6 +18,8 @@ from prunebench.core.unit import (
     CalibrateItem,
     EvaluateItem,
     Failed,
+    Generated,
+    GenerateItem,
     Message,
     PlanDone,
     PlanItem,
@@ -27,42 +29,55 @@ from prunebench.core.unit import (
     WeightsItem,
     WorkItem,
 )
-from prunebench.errors import InputError
+from prunebench.errors import InputError, ResourceError
 from prunebench.evaluation.base import EVALUATORS
+from prunebench.evaluation.generation.base import Engine
+from prunebench.evaluation.generation.codec import Codec
+from prunebench.evaluation.generation.items import Writing, failed, one_line
+from prunebench.evaluation.generation.menu import make_engine
 from prunebench.evaluation.planning import ask_method
 from prunebench.evaluation.setup import ModelSetup
 from prunebench.methods.base import Measurements
 from prunebench.models.calibrate import calibrate
 from prunebench.models.checkpoint import Checkpoint
-from prunebench.models.load import DenseModel, load_model
+from prunebench.models.load import DenseModel, load_model, release_memory
 from prunebench.models.probe import ModelProbe
 from prunebench.models.weights import weight_stats
 
 
 class Worker:
-    """Holds at most one dense model and runs work items on it."""
+    """Holds at most one dense model and one engine, and runs work items on them."""
 
     def __init__(self, models: Mapping[str, ModelSetup], threads: int) -> None:
         torch.set_num_threads(threads)
         self._models = models
         self._threads = threads
-        self._dense: tuple[str, DenseModel] | None = None
+        self._dense: tuple[tuple[str, str], DenseModel] | None = None
+        self._engine: tuple[tuple[str, str], tuple[Engine, Codec]] | None = None
 
     def run(self, item: WorkItem) -> Iterator[Message]:
-        """Stream the item's messages."""
+        """Stream the item's messages.
+
+        Raises:
+            ResourceError: the machine lacks what the item needs, and so any item like it.
+        """
         open_keys = dict.fromkeys(_keys(item))
         try:
             for message in self._messages(item):
                 for key in _settled(message):
                     open_keys.pop(key, None)
                 yield message
+        except ResourceError:
+            raise
         except Exception as error:  # noqa: BLE001 (any fault of evaluation code is a row of the store)
-            yield Failed(keys=tuple(open_keys), error=_one_line(error), traceback=traceback.format_exc())
+            yield Failed(keys=tuple(open_keys), error=one_line(error), traceback=traceback.format_exc())
 
     def _messages(self, item: WorkItem) -> Iterator[Message]:
         match item:
             case EvaluateItem():
                 return self._evaluate(item)
+            case GenerateItem():
+                return self._generate(item)
             case CalibrateItem():
                 return self._calibrate(item)
             case WeightsItem():
@@ -71,14 +86,35 @@ class Worker:
                 return self._plan(item)
 
     def _load(self, name: str) -> DenseModel:
-        if self._dense is None or self._dense[0] != name:
+        """The dense model for work without an engine, which makes room for it."""
+        self._close_engine()
+        return self._in_memory(name, self._models[name].device)
+
+    def _in_memory(self, name: str, device: str) -> DenseModel:
+        if self._dense is None or self._dense[0] != (name, device):
             self._dense = None
+            release_memory()
             setup = self._models[name]
-            dense = load_model(
-                self._open(name), dtype=setup.dtype, attention=setup.attention, device=setup.device
-            )
-            self._dense = (name, dense)
+            dense = load_model(self._open(name), dtype=setup.dtype, attention=setup.attention, device=device)
+            self._dense = ((name, device), dense)
         return self._dense[1]
+
+    def _tools(self, name: str, engine: str) -> tuple[Engine, Codec]:
+        """The engine and the tokenizer, made where another engine was in use before."""
+        if self._engine is None or self._engine[0] != (name, engine):
+            self._close_engine()
+            setup, checkpoint = self._models[name], self._open(name)
+            codec = Codec(checkpoint)
+            made = make_engine(
+                setup.engines[engine], setup, checkpoint, codec, lambda device: self._in_memory(name, device)
+            )
+            self._engine = ((name, engine), (made, codec))
+        return self._engine[1]
+
+    def _close_engine(self) -> None:
+        if self._engine is not None:
+            (_, (engine, _)), self._engine = self._engine, None
+            engine.close()
 
     def _open(self, name: str) -> Checkpoint:
         setup = self._models[name]
@@ -98,11 +134,24 @@ class Worker:
             unit = item.unit.for_plan(plan.plan_id)
             now = time.perf_counter()
             if isinstance(outcome, Exception):
-                text = "".join(traceback.format_exception(outcome))
-                yield Failed(keys=(unit.unit_id,), error=_one_line(outcome), traceback=text)
+                yield failed(unit, outcome)
             else:
                 yield UnitDone(unit=unit, samples=outcome, seconds=now - started)
             started = now
+
+    def _generate(self, item: GenerateItem) -> Iterator[Message]:
+        writing = Writing(
+            item=item,
+            tools=lambda: self._tools(item.model, item.engine),
+            allow_code_execution=self._models[item.model].allow_code_execution,
+            threads=self._threads,
+        )
+        try:
+            yield from writing.messages()
+        except Exception:
+            # What is left of it may write nonsense: the next item starts another.
+            self._close_engine()
+            raise
 
     def _calibrate(self, item: CalibrateItem) -> Iterator[Message]:
         dense = self._load(item.model)
@@ -148,9 +197,13 @@ class Worker:
 
 
 def _keys(item: WorkItem) -> tuple[str, ...]:
-    if isinstance(item, EvaluateItem):
-        return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in item.plans)
-    return (item.key,)
+    match item:
+        case EvaluateItem():
+            return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in item.plans)
+        case GenerateItem():
+            return item.unit_ids
+        case _:
+            return (item.key,)
 
 
 def _settled(message: Message) -> tuple[str, ...]:
@@ -161,10 +214,5 @@ def _settled(message: Message) -> tuple[str, ...]:
             return message.keys
         case StatsDone() | PlanDone():
             return (message.key,)
-        case ProbeAnswered():
+        case ProbeAnswered() | Generated():
             return ()
-
-
-def _one_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else 'no message'}"

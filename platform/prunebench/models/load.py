@@ -1,5 +1,6 @@
 """DenseModel: a checkpoint in memory, complete and in the dtype that was asked for."""
 
+import gc
 import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -94,6 +95,13 @@ def check_device(device: str) -> None:
         raise InputError(f"'{device}' is not a device: write cpu, cuda or cuda:0") from error
     if wanted.type == "cuda" and (wanted.index or 0) >= (found := torch.cuda.device_count()):
         raise ResourceError(f"device '{device}' was asked for, but this machine shows {found} CUDA devices")
+
+
+def release_memory() -> None:
+    """Give memory of models that nothing refers to any more back to the device."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:

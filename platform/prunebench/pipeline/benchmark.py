@@ -64,6 +64,8 @@ def model_setups(subjects: tuple[Subject, ...]) -> dict[str, ModelSetup]:
             dtype=subject.entry.dtype,
             attention=subject.entry.attention,
             device=subject.entry.device,
+            engines=subject.engines,
+            allow_code_execution=subject.allow_code_execution,
         )
         for subject in subjects
     }

@@ -1,15 +1,17 @@
 """Stage 3: every distinct plan on every document range of every task, as far as the store lacks it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.trie import Node
-from prunebench.core.unit import EvaluateItem, Unit
+from prunebench.core.unit import EvaluateItem, GenerateItem, Unit
 from prunebench.data.tasks import (
     Choice,
     Document,
     Measured,
+    Question,
     TaskData,
     Window,
     Workload,
@@ -17,10 +19,11 @@ from prunebench.data.tasks import (
     ranges,
 )
 from prunebench.evaluation.versions import EXECUTION, SCORERS
+from prunebench.pipeline.generate import WrittenExam, written_exams, written_items
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
 from prunebench.pipeline.session import Session
-from prunebench.store.artifacts import save_exam
+from prunebench.store.artifacts import exam_id, save_exam
 
 ITEM_TOKENS = 32_768
 """Tokens that one work item sends through all blocks, counting what plans share once: about a minute
@@ -36,31 +39,64 @@ class Exam:
     documents: tuple[Document, ...]
     tokens: int
 
+    def unit_of(self, plan: PruningPlan) -> Unit:
+        """The plan's unit."""
+        return self.unit.for_plan(plan.plan_id)
 
-def exams(subject: Subject) -> list[Exam]:
-    """Every document range of every task of the subject, in order."""
+
+def exams(subject: Subject) -> list[Exam | WrittenExam]:
+    """Every document range of every task of the subject, in order; of what is written every seed."""
     return [exam for task in subject.tasks for exam in _exams_of(subject, task)]
 
 
 def evaluate(session: Session, subjects: Iterable[Subject], planned: Mapping[str, Planned]) -> None:
-    """Evaluate what the store lacks, and record which exams the run set."""
+    """Evaluate what the store lacks, and record which exams the run set.
+
+    What is scored comes before what is written, so that workers change from models to engines once.
+    """
     present = session.ledger.present()
-    items: list[EvaluateItem] = []
+    scored: list[EvaluateItem] = []
+    written: list[GenerateItem] = []
     for subject in subjects:
-        for task in subject.tasks:
-            session.log.exam(save_exam(session.store, [exam.unit for exam in _exams_of(subject, task)]))
-        for exam in exams(subject):
-            missing = missing_plans(exam, planned[subject.name].plans, present)
-            items += _items(subject.name, exam, missing)
-    session.work("evaluate", items, sum(len(item.plans) for item in items))
+        plans, asked = planned[subject.name].plans, exams(subject)
+        record_exams(session, asked, plans)
+        for exam in asked:
+            if isinstance(exam, Exam):
+                scored += _items(subject.name, exam, missing_plans(exam, plans, present))
+        answers = [exam for exam in asked if isinstance(exam, WrittenExam)]
+        written += written_items(session.ledger, subject.name, answers, plans)
+    session.work("evaluate", scored, sum(len(item.plans) for item in scored))
+    session.work("write", written, sum(len(item.units) for item in written))
 
 
-def missing_plans(exam: Exam, plans: Sequence[PruningPlan], present: set[str]) -> list[PruningPlan]:
+def record_exams(session: Session, asked: Sequence[Exam | WrittenExam], plans: Sequence[PruningPlan]) -> None:
+    """Keep the ranges of every exam, and log which exams were put to which plans."""
+    units: dict[str, list[Unit]] = defaultdict(list)
+    asked_of: dict[str, set[str]] = defaultdict(set)
+    for exam in asked:
+        # One range is several exams where some plans need another execution.
+        of_plan = {plan.plan_id: exam.unit_of(plan) for plan in plans}
+        for execution, unit in {unit.execution: unit for unit in of_plan.values()}.items():
+            name = exam_id(unit)
+            units[name].append(unit)
+            asked_of[name] |= {plan_id for plan_id, own in of_plan.items() if own.execution == execution}
+    everyone = {plan.plan_id for plan in plans}
+    for name, ranges_of in units.items():
+        save_exam(session.store, ranges_of)
+        session.log.exam(name, None if asked_of[name] == everyone else asked_of[name])
+
+
+def missing_plans(
+    exam: Exam | WrittenExam, plans: Collection[PruningPlan], present: Collection[str]
+) -> list[PruningPlan]:
     """The plans whose unit on this range is not in the store."""
-    return [plan for plan in plans if exam.unit.for_plan(plan.plan_id).unit_id not in present]
+    return [plan for plan in plans if exam.unit_of(plan).unit_id not in present]
 
 
-def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam]:
+def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam | WrittenExam]:
+    if task.kind == "generate":
+        yield from written_exams(subject, task)
+        return
     for start, stop in ranges(task):
         documents = task.documents[start:stop]
         unit = Unit(
@@ -92,6 +128,8 @@ def _num_tokens(document: Document) -> int:
         case Choice() as choice:
             context = len(choice.context)
             return sum(context + len(continuation) for continuation in choice.continuations)
+        case Question():
+            raise TypeError("an open question is written to and not scored")
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:

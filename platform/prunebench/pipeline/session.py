@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prunebench.core.fingerprint import Json
 from prunebench.core.lease import Delivery
-from prunebench.core.unit import Failed, PlanDone, ProbeAnswered, StatsDone, UnitDone, WorkItem
+from prunebench.core.unit import Failed, Generated, PlanDone, ProbeAnswered, StatsDone, UnitDone, WorkItem
 from prunebench.pipeline.executor import Executor
 from prunebench.pipeline.progress import Progress
 from prunebench.pipeline.provenance import provenance
@@ -55,6 +55,8 @@ class Session:
                 )
                 self.ledger.commit(done)
                 self.progress.advance()
+            case Generated() as written:
+                self.ledger.keep(written)
             case StatsDone() as done:
                 save_stats(self.store, done)
                 self.progress.advance()

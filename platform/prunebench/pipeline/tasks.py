@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from prunebench.config.tasks import ChoiceTask, EfficiencyTask, RepresentationTask, Task
+from prunebench.config.tasks import ChoiceTask, EfficiencyTask, ReasoningTask, RepresentationTask, Task
 from prunebench.data.codec import TextCodec
 from prunebench.data.passages import choice_task
 from prunebench.data.protocols import efficiency_task
+from prunebench.data.questions import questions_task
 from prunebench.data.recipes import recipe_task
 from prunebench.data.representation import representation_task
 from prunebench.data.spec import parse_spec
@@ -56,6 +57,10 @@ def load_task(
         )
     if isinstance(setting, EfficiencyTask):
         return efficiency_of(name, setting, codec, site)
+    if isinstance(setting, ReasoningTask):
+        return questions_task(
+            setting.benchmark, name=name, role=setting.role, limit=setting.limit, mirror=mirror
+        )
     if setting.recipe is not None:
         return recipe_task(
             setting.recipe, codec, name=name, role=setting.role, windows=setting.windows, mirror=mirror

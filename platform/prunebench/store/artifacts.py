@@ -16,9 +16,9 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import PlanDone, StatsDone, Unit
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, parquet_bytes, write_atomic
+from prunebench.store.keyed import read_parquet
 from prunebench.store.layout import file_key
 from prunebench.store.record import Variant
-from prunebench.store.samples import read_parquet
 from prunebench.store.schema import VARIANTS, table_of
 
 EXAM_EXCLUDES = ("plan_id", "document_hash", "start", "stop")

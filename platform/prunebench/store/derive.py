@@ -6,7 +6,7 @@ variant that a run asked an exam of, and for whatever has samples: what is missi
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -97,15 +97,23 @@ class Asked:
     """Unit id -> its last event, with the run's id."""
 
 
-def _read_asked(root: Path) -> Asked:
+def _read_asked(root: Path, plan_of: Mapping[str, str | None]) -> Asked:
+    """What the runs asked; a variant without a plan was asked every exam that any of its run was."""
     asked = Asked()
     for run_id, lines in run_lines(root):
         asked.started[run_id] = lines[0]["started_at"]
         variants = [line["variant_key"] for line in lines if line["event"] == "variant"]
-        exams = [line["exam_id"] for line in lines if line["event"] == "exam"]
+        exams = {line["exam_id"]: line.get("plan_ids") for line in lines if line["event"] == "exam"}
         asked.exams.update(exams)
         asked.variants.update(dict.fromkeys(variants, run_id))
-        asked.pairs.update({(variant, exam): run_id for variant in variants for exam in exams})
+        asked.pairs.update(
+            {
+                (variant, exam): run_id
+                for variant in variants
+                for exam, plan_ids in exams.items()
+                if plan_ids is None or (plan_of.get(variant) or plan_ids[0]) in plan_ids
+            }
+        )
         asked.units.update(
             {line["unit_id"]: {**line, "run_id": run_id} for line in lines if line["event"] == "unit"}
         )
@@ -198,14 +206,15 @@ def _rows_of_pair(
 
 
 def _result_rows(root: Path) -> list[dict[str, Any]]:
-    asked = _read_asked(root)
+    variants = variants_table(root).to_pylist()
+    asked = _read_asked(root, {variant["variant_key"]: variant["plan_id"] for variant in variants})
     exams = _read_exams(root, asked)
     failures = read_failures(root)
     errors = dict(
         failures.loc[~failures["superseded"].astype(bool), ["key", "error"]].itertuples(index=False)
     )
     rows: list[dict[str, Any]] = []
-    for variant in variants_table(root).to_pylist():
+    for variant in variants:
         key = variant["variant_key"]
         before = len(rows)
         for name in sorted(exams):

@@ -1,4 +1,4 @@
-"""Comparing two stores: samples and results, on everything but who computed them and how long it took."""
+"""Comparing two stores: all their rows, on everything but who computed them and how long it took."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,12 +6,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from prunebench.store.read import read_results, read_samples
+from prunebench.store.read import read_generations, read_results, read_samples
 
 IGNORED = frozenset(
     {"run_id", "wall_seconds", "created_at", "seconds", "peak_rss_mb", "host", "worker", "attempt"}
 )
-KEYS = {"samples": ("unit_id", "doc_id", "metric"), "results": ("variant_key", "exam_id", "metric")}
+KEYS = {
+    "samples": ("unit_id", "doc_id", "metric"),
+    "generations": ("generation_id",),
+    "results": ("variant_key", "exam_id", "metric"),
+}
+TOLD = {
+    "samples": ("task", "plan_id", "doc_id", "metric", "seed", "unit_id"),
+    "generations": ("task", "plan_id", "doc_id", "seed", "generation_id"),
+    "results": ("model", "method", "params_json", "budget_layers", "task", "metric", "seed", "status"),
+}
+"""The columns that say which row it is."""
 SHOWN = 5
 """Differing rows that are spelled out for each table and kind of difference."""
 
@@ -22,7 +32,11 @@ def diff(a: Path, b: Path) -> list[str]:
     Raises:
         InputError: one of them is not a store, or holds a torn file.
     """
-    readers: dict[str, Callable[[Path], pd.DataFrame]] = {"samples": read_samples, "results": read_results}
+    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+        "samples": read_samples,
+        "generations": read_generations,
+        "results": read_results,
+    }
     return [line for name, read in readers.items() for line in _differences(name, read(a), read(b), (a, b))]
 
 
@@ -68,7 +82,4 @@ def _more(name: str, count: int, what: str) -> list[str]:
 
 def _spell(name: str, row: pd.Series) -> str:
     """Which row it is, for a person."""
-    told = ("task", "plan_id", "doc_id", "metric", "seed", "unit_id")
-    if name == "results":
-        told = ("model", "method", "params_json", "budget_layers", "task", "metric", "seed", "status")
-    return ", ".join(f"{column} {row[column]}" for column in told)
+    return ", ".join(f"{column} {row[column]}" for column in TOLD[name])

@@ -11,6 +11,7 @@ from prunebench.store.schema import RESULTS, SCHEMA_VERSION
 
 FOLDERS = (
     "samples",
+    "generations",
     "variants",
     "plans",
     "exams",

@@ -1,38 +1,27 @@
 """The ledger: which units are done. Commits are atomic and idempotent; any number of drivers share them.
 
 A unit is done when a file in samples/ holds it: its own `UNIT_ID.parquet`, or a part into which finished
-units were folded. A part is durable before the unit files that it replaces are deleted, and readers take each
-unit once, so a crash between the two neither loses nor doubles a unit.
+units were folded. What a model wrote for a unit is kept in generations/ in the same way, before its samples.
 """
 
 import json
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-import pyarrow as pa
-
-from prunebench.core.unit import UnitDone
-from prunebench.store.append import parquet_bytes, store_lock, sync_folder, write_atomic
-from prunebench.store.layout import content_name, file_key, open_store
-from prunebench.store.samples import (
-    PART,
-    SUFFIX,
-    is_part,
-    part_units,
-    read_units,
-    retry_when_folded,
-    sample_files,
-    unit_table,
-)
+from prunebench.core.unit import Generated, UnitDone
+from prunebench.store.append import store_lock, write_atomic
+from prunebench.store.generations import GENERATION_TABLE, generation_table
+from prunebench.store.keyed import KeyedWriter
+from prunebench.store.layout import file_key, open_store
+from prunebench.store.samples import SAMPLE_TABLE, unit_table
 
 FOLD_EVERY: int = 1_000
 
 
 class Ledger:
-    """The units of one store, seen by one driver. Closing it folds the unit files."""
+    """The units of one store, seen by one driver. Closing it folds the files of single units."""
 
     def __init__(self, root: Path) -> None:
         """Open the store at `root`, creating it where there is nothing.
@@ -41,10 +30,9 @@ class Ledger:
             InputError: not a store, a newer one, or one with a torn part.
         """
         self.root = open_store(root)
-        self._part_units: dict[str, frozenset[str]] = {}
-        self._unfolded: dict[str, pa.Table] = {}
+        self._samples = KeyedWriter(self.root, SAMPLE_TABLE)
+        self._generations = KeyedWriter(self.root, GENERATION_TABLE)
         self._commits = 0
-        self._known = self.present()
 
     def __enter__(self) -> "Ledger":
         """Return the ledger itself."""
@@ -58,19 +46,11 @@ class Ledger:
 
     def present(self) -> set[str]:
         """The ids of the units that are done, by any driver so far."""
-        self._known = retry_when_folded(lambda: self._units_of(sample_files(self.root)))
-        return set(self._known)
+        return self._samples.present()
 
-    def _units_of(self, files: Iterable[Path]) -> set[str]:
-        units: set[str] = set()
-        for path in files:
-            if not is_part(path):
-                units.add(path.stem)
-                continue
-            if path.name not in self._part_units:
-                self._part_units[path.name] = part_units(path)
-            units |= self._part_units[path.name]
-        return units
+    def written(self) -> set[str]:
+        """The ids of the generations that are there, scored or not, by any driver so far."""
+        return self._generations.present()
 
     def commit(self, done: UnitDone) -> bool:
         """Record the samples of a unit; False when they were there already.
@@ -81,43 +61,32 @@ class Ledger:
         """
         if not done.samples:
             raise ValueError(f"the unit {done.unit.unit_id} has no samples")
-        unit_id = done.unit.unit_id
-        path = self.root / "samples" / f"{unit_id}{SUFFIX}"
-        if unit_id in self._known or path.exists():
-            return False
-        table = unit_table(done)
-        # Measured on a unit of 8 documents: 0.3 ms, against 1.0 ms with zstd, which the parts get.
-        write_atomic(path, parquet_bytes(table, compression="snappy"))
-        self._known.add(unit_id)
-        self._unfolded[unit_id] = table
-        self._commits += 1
-        if self._commits % FOLD_EVERY == 0:
+        return self._counted(self._samples.commit(done.unit.unit_id, unit_table(done)))
+
+    def keep(self, written: Generated) -> bool:
+        """Record what was written for a unit; False when it was there already.
+
+        Raises:
+            ResourceError: the disk refused; the text is then not there.
+        """
+        return self._counted(self._generations.commit(written.unit.generation_id, generation_table(written)))
+
+    def _counted(self, new: bool) -> bool:
+        self._commits += new
+        if new and self._commits % FOLD_EVERY == 0:
             self.fold(wait=False)
-        return True
+        return new
 
     def fold(self, *, wait: bool = True) -> int:
-        """Move finished unit files into one part and return how many.
+        """Move the files of single units into parts and return how many units were done.
 
         Without `wait`, return 0 while another driver folds.
         """
         with store_lock(self.root, wait=wait) as locked:
             if not locked:
                 return 0
-            files = sample_files(self.root)
-            singles = [path for path in files if not is_part(path)]
-            if not singles:
-                return 0
-            table = read_units(
-                singles, self._units_of(path for path in files if is_part(path)), self._unfolded
-            )
-            if table.num_rows:
-                data = parquet_bytes(table)
-                write_atomic(self.root / "samples" / f"{PART}{content_name(data)}{SUFFIX}", data)
-            for path in singles:
-                path.unlink(missing_ok=True)
-            sync_folder(self.root / "samples")
-            self._unfolded.clear()
-            return len(singles)
+            self._generations.fold()
+            return self._samples.fold()
 
     def attempts(self, key: str) -> int:
         """The highest recorded failed attempt of a unit or item, 0 when there is none."""

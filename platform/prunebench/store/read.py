@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, read_lines
+from prunebench.store.generations import GENERATION_TABLE
+from prunebench.store.keyed import read_parquet, retry_when_folded
 from prunebench.store.layout import check_store
-from prunebench.store.samples import is_part, part_units, read_parquet, retry_when_folded, sample_files
+from prunebench.store.samples import SAMPLE_TABLE
 from prunebench.store.samples import samples_table as _samples_table
 from prunebench.store.schema import RESULTS, VARIANTS
 
@@ -32,6 +34,20 @@ def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Tab
 def read_samples(root: Path) -> pd.DataFrame:
     """`samples_table` as a frame."""
     return samples_table(root).to_pandas()
+
+
+def generations_table(root: Path) -> pa.Table:
+    """Every text that was written once, sorted by its id, as a table of `schema.GENERATIONS`.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    return GENERATION_TABLE.rows(check_store(root)).sort_by("generation_id")
+
+
+def read_generations(root: Path) -> pd.DataFrame:
+    """`generations_table` as a frame."""
+    return generations_table(root).to_pandas()
 
 
 def variants_table(root: Path) -> pa.Table:
@@ -68,14 +84,7 @@ def read_results(root: Path) -> pd.DataFrame:
 
 def units_present(root: Path) -> set[str]:
     """The ids of the units that are done; reads the parts' id column and the unit files' names."""
-
-    def read() -> set[str]:
-        units: set[str] = set()
-        for path in sample_files(root):
-            units |= part_units(path) if is_part(path) else {path.stem}
-        return units
-
-    return retry_when_folded(read)
+    return SAMPLE_TABLE.keys(root)
 
 
 def read_failures(root: Path) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Runs: one file of JSON lines for every attempt: what was asked, who computed what, how long it took."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -43,9 +43,10 @@ class RunLog:
         )
         return log
 
-    def exam(self, exam_id: str) -> None:
-        """This run asks the exam of every variant of the same weights that it names."""
-        self._file.append({"event": "exam", "exam_id": exam_id})
+    def exam(self, exam_id: str, plan_ids: Collection[str] | None = None) -> None:
+        """This run asks the exam of every variant of the same weights, or of those with these plans only."""
+        only = {} if plan_ids is None else {"plan_ids": sorted(plan_ids)}
+        self._file.append({"event": "exam", "exam_id": exam_id, **only})
 
     def variant(self, variant_key: str) -> None:
         """This run asks about the variant."""

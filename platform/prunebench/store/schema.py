@@ -30,6 +30,23 @@ SAMPLES = _schema(
 )
 """One metric of one document. `unit_json` is the unit's whole key: results derive from samples alone."""
 
+GENERATIONS = _schema(
+    generation_id=pa.string(),
+    weights_id=pa.string(),
+    plan_id=pa.string(),
+    task=pa.string(),
+    task_version=pa.string(),
+    doc_id=pa.int64(),
+    seed=pa.int64(),
+    prompt_hash=pa.string(),
+    text=pa.string(),
+    num_prompt_tokens=pa.int64(),
+    num_tokens=pa.int64(),
+    finish_reason=pa.string(),
+    unit_json=pa.string(),
+)
+"""What a model wrote after one prompt under one seed. `unit_json` is the unit's key without its scorer."""
+
 VARIANTS = _schema(
     variant_key=pa.string(),
     model=pa.string(),

@@ -12,11 +12,16 @@ from prunebench.core.fingerprint import sha256_text
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, parquet_bytes, read_lines, temporaries
 from prunebench.store.artifacts import load_exam, load_plan, load_planned, load_stats
+from prunebench.store.generations import GENERATION_TABLE
+from prunebench.store.keyed import KeyedTable, is_part, read_parquet
 from prunebench.store.layout import check_store
 from prunebench.store.probes import ANSWER
 from prunebench.store.read import read_failure
-from prunebench.store.samples import is_part, read_parquet, sample_files
-from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
+from prunebench.store.samples import SAMPLE_TABLE
+from prunebench.store.schema import RESULTS, VARIANTS
+
+KEYED = {SAMPLE_TABLE: "unit", GENERATION_TABLE: "generation"}
+"""The tables of one file a key, and what a key is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,8 @@ def verify(root: Path) -> list[Finding]:
         InputError: not a store, or one of a newer program.
     """
     check_store(root)
-    return [*_samples(root), *_variants(root), *_files(root), *_temporary(root)]
+    keyed = [finding for kind in KEYED for finding in _keyed(root, kind)]
+    return [*keyed, *_variants(root), *_files(root), *_temporary(root)]
 
 
 def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
@@ -53,45 +59,43 @@ def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
         ]
 
 
-def _samples(root: Path) -> Iterator[Finding]:
+def _keyed(root: Path, kind: KeyedTable) -> Iterator[Finding]:
+    """Every row lies under the id of its own key, and every key in one file."""
     held: dict[str, list[Path]] = defaultdict(list)
     plans: set[str] = set()
-    for path in sample_files(root):
-        table, torn = _table(path, SAMPLES)
+    for path in kind.files(root):
+        table, torn = _table(path, kind.schema)
         yield from torn
-        keys = (
-            table.select(["unit_id", "unit_json"])
-            .group_by(["unit_id", "unit_json"])
-            .aggregate([])
-            .to_pylist()
-        )
+        pairs = table.select([kind.key, "unit_json"]).group_by([kind.key, "unit_json"]).aggregate([])
+        keys = pairs.to_pylist()
         plans |= set(table["plan_id"].unique().to_pylist())
-        for key in keys:
-            held[key["unit_id"]].append(path)
-            if sha256_text(key["unit_json"]) != key["unit_id"]:
-                yield Finding(str(path), f"the unit {key['unit_id']} does not have the id of its key", MEND)
-        if keys and not is_part(path) and {key["unit_id"] for key in keys} != {path.stem}:
-            yield Finding(str(path), "it holds another unit than its name says", MEND)
-    for unit_id, paths in sorted(held.items()):
+        for row in keys:
+            held[row[kind.key]].append(path)
+            if sha256_text(row["unit_json"]) != row[kind.key]:
+                yield Finding(
+                    str(path), f"the {KEYED[kind]} {row[kind.key]} does not have the id of its key", MEND
+                )
+        if keys and not is_part(path) and {row[kind.key] for row in keys} != {path.stem}:
+            yield Finding(str(path), f"it holds another {KEYED[kind]} than its name says", MEND)
+    for key, paths in sorted(held.items()):
         if len(paths) > 1:
-            yield _double(unit_id, paths)
-    yield from _plans_missing(root, plans, "samples")
+            yield _double(kind, key, paths)
+    yield from _plans_missing(root, plans, kind.folder)
 
 
-def _double(unit_id: str, paths: list[Path]) -> Finding:
-    contents = {
-        parquet_bytes(read_parquet(path, SAMPLES).filter(pc.field("unit_id") == unit_id)) for path in paths
-    }
+def _double(kind: KeyedTable, key: str, paths: list[Path]) -> Finding:
+    own = pc.field(kind.key) == key
+    contents = {parquet_bytes(read_parquet(path, kind.schema).filter(own)) for path in paths}
     names = " and ".join(path.name for path in paths)
     if len(contents) == 1:
         return Finding(
             str(paths[-1]),
-            f"the unit {unit_id} is in {names}",
+            f"the {KEYED[kind]} {key} is in {names}",
             "harmless; `prunebench store compact` drops one",
         )
     return Finding(
         str(paths[-1]),
-        f"the unit {unit_id} is in {names} with different samples; readers take {paths[0].name}",
+        f"the {KEYED[kind]} {key} is in {names} with different {kind.folder}; readers take {paths[0].name}",
         "two machines disagree: compare their hardware and versions, and delete the file you do not trust",
     )
 

@@ -1,0 +1,1 @@
+"""Engines: from a plan and prompts to what the pruned model writes."""

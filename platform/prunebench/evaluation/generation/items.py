@@ -1,0 +1,143 @@
+"""One item of generation: its messages, text before score, each as it is finished.
+
+Texts are graded beside the engine, which goes on writing. A fault of a grader fails its unit alone.
+"""
+
+import queue
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from prunebench.core.fingerprint import canonical_json
+from prunebench.core.unit import Failed, Generated, GenerateItem, Generation, Message, Sample, Unit, UnitDone
+from prunebench.data.tasks import Document, Question
+from prunebench.errors import InputError
+from prunebench.evaluation.generation.base import Engine, Request, Sampling, request_seed
+from prunebench.evaluation.generation.codec import Codec
+from prunebench.evaluation.scoring import grader_named
+
+
+@dataclass(kw_only=True)
+class Writing:
+    """Runs one item."""
+
+    item: GenerateItem
+    tools: Callable[[], tuple[Engine, Codec]]
+    """The engine and the tokenizer; not called where everything is written already."""
+    allow_code_execution: bool
+    threads: int
+    """Graders at work at once."""
+    _graded: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue)
+    _grading: int = 0
+
+    def messages(self) -> Iterator[Message]:
+        """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last."""
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="grader") as pool:
+            open_places = []
+            for place, unit in enumerate(self.item.units):
+                known = self.item.known.get(unit.generation_id)
+                if known is None:
+                    open_places.append(place)
+                else:
+                    self._submit(pool, place, known, 0.0)
+            try:
+                for place, outcome, seconds in self._written(open_places) if open_places else ():
+                    unit = self.item.units[place]
+                    if isinstance(outcome, Exception):
+                        yield failed(unit, outcome)
+                        continue
+                    yield Generated(unit=unit, generation=outcome, seconds=seconds)
+                    self._submit(pool, place, outcome, seconds)
+                    yield from self._finished()
+            except Exception:
+                yield from self._finished(wait=True)
+                raise
+            yield from self._finished(wait=True)
+
+    def _written(self, places: list[int]) -> Iterator[tuple[int, Generation | Exception, float]]:
+        """The place of each unit with its text or why it has none, and the seconds since the one before."""
+        engine, codec = self.tools()
+        requests: dict[int, Request] = {}
+        for place in places:
+            try:
+                requests[place] = _request(self.item.units[place], self._question(place), codec)
+            except InputError as error:
+                yield place, error, 0.0
+        asked, started = list(requests), time.perf_counter()
+        for which, outcome in engine.generate(self.item.plan, list(requests.values())) if asked else ():
+            now = time.perf_counter()
+            yield asked[which], outcome, now - started
+            started = now
+
+    def _question(self, place: int) -> Question:
+        question = self.item.documents[place].payload
+        assert isinstance(question, Question)
+        return question
+
+    def _submit(self, pool: ThreadPoolExecutor, place: int, generation: Generation, seconds: float) -> None:
+        self._grading += 1
+        unit, document = self.item.units[place], self.item.documents[place]
+        pool.submit(lambda: self._graded.put(self._grade(unit, document, generation, seconds)))
+
+    def _finished(self, *, wait: bool = False) -> Iterator[Message]:
+        while self._grading and (wait or not self._graded.empty()):
+            self._grading -= 1
+            yield self._graded.get()
+
+    def _grade(self, unit: Unit, document: Document, generation: Generation, seconds: float) -> Message:
+        started = time.perf_counter()
+        try:
+            samples = _samples(unit, document, generation, self.allow_code_execution)
+        except Exception as error:  # noqa: BLE001 (a grader's fault is the row of this one document)
+            return failed(unit, error)
+        return UnitDone(unit=unit, samples=samples, seconds=seconds + time.perf_counter() - started)
+
+
+def failed(unit: Unit, error: Exception) -> Failed:
+    """The failure of one unit."""
+    text = "".join(traceback.format_exception(error))
+    return Failed(keys=(unit.unit_id,), error=one_line(error), traceback=text)
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of an exception and the first line of what it says."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
+def _request(unit: Unit, question: Question, codec: Codec) -> Request:
+    """What an engine is asked for one unit.
+
+    Raises:
+        InputError: no prompt, or one that leaves no room for an answer.
+    """
+    sampling, prompt = Sampling.from_json(unit.generation), codec.encode(question)
+    if not 0 < len(prompt) < sampling.context:
+        raise InputError(
+            f"the prompt of document {unit.start} has {len(prompt)} tokens, and the context of "
+            f"{sampling.context} has to hold it and an answer: raise the engine's max_model_len"
+        )
+    return Request(prompt=prompt, sampling=sampling, seed=request_seed(unit), stop=question.stop)
+
+
+def _samples(
+    unit: Unit, document: Document, generation: Generation, allow_code_execution: bool
+) -> tuple[Sample, ...]:
+    question = document.payload
+    assert isinstance(question, Question)
+    grader = grader_named(question.grader, allow_code_execution=allow_code_execution)
+    graded = grader.grade(question, generation)
+    detail = canonical_json({**graded.detail, "generation_id": unit.generation_id})
+    return tuple(
+        Sample(
+            doc_id=document.doc_id,
+            doc_hash=document.doc_hash,
+            metric=metric,
+            value=float(value),
+            detail=detail,
+            status=graded.status,
+        )
+        for metric, value in sorted(graded.metrics.items())
+    )
