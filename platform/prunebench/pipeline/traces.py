@@ -241,7 +241,7 @@ def _trace(
         "generation": generation.text,
         "num_tokens": generation.num_tokens,
         "finish_reason": generation.finish_reason,
-        "benchmark": job.task.recipe_json,
+        "benchmark": job.task.recipe["benchmark"],
         "sampling": how.sampling.to_json(),
         "seed": request.seed,
         "engine": " ".join(filter(None, (how.setup.kind, how.backend_version))),
