@@ -51,3 +51,9 @@ class ExportError(PrunebenchError, RuntimeError):
     """An exported checkpoint does not load as what its plan says: nothing is left of it."""
 
     exit_code = 3
+
+
+class EngineError(PrunebenchError, RuntimeError):
+    """An engine does not show the model that its plan says: what it would write fails, and it is closed."""
+
+    exit_code = 3

@@ -61,7 +61,7 @@ def read_traces(spec: CorpusSpec, codec: TextCodec) -> tuple[list[Ids], list[int
     """Row, length of the prompt and text of every trace of a `traces` SPEC.
 
     A row is the prompt whole and the generation to `length` tokens. The text also holds the prompt's lines
-    without chat markers, so that a test question is found in them.
+    without chat markers and, where the trace names it, the bare `problem`, so that a test question is found.
 
     Raises:
         InputError: a line without prompt and generation, or an empty generation.
@@ -76,7 +76,8 @@ def read_traces(spec: CorpusSpec, codec: TextCodec) -> tuple[list[Ids], list[int
         rows.append(np.concatenate([start, prompt, generation[:limit]]))
         prompts.append(start.size + prompt.size)
         asked = re.sub(r"<\|[^|>]*\|>", "\n", codec.decode(prompt.tolist()))
-        texts.append("\n\n".join([*asked.split("\n"), asked, codec.decode(generation[:limit].tolist())]))
+        answer = codec.decode(generation[:limit].tolist())
+        texts.append("\n\n".join([str(trace.get("problem", "")), *asked.split("\n"), asked, answer]))
     return rows, prompts, texts
 
 

@@ -59,6 +59,10 @@ class Codec:
             raise InputError(f"{self._name} cannot be asked in chat: {error}") from error
         return tuple(int(i) for i in ids)
 
+    def text_ids(self, text: str) -> list[int]:
+        """Token ids of a text with whatever the tokenizer itself puts around it."""
+        return [int(i) for i in self._tokenizer(text)["input_ids"]]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False)
