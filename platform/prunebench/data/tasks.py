@@ -17,9 +17,9 @@ from prunebench.data.spec import CorpusSpec
 from prunebench.errors import InputError
 
 Role: TypeAlias = Literal["selection", "test"]
-TaskKind: TypeAlias = Literal["perplexity", "choice"]
+TaskKind: TypeAlias = Literal["perplexity", "choice", "generate"]
 PERPLEXITY_VERSION = 1
-_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16}
+_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16, "generate": 1}
 """Documents a unit. Part of the tasks' versions: a change here needs a new number there."""
 
 
