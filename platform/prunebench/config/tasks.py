@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from prunebench.config.base import Strict
+from prunebench.data.benchmarks import benchmark_named
 from prunebench.data.recipes import recipe_named
 
 
@@ -52,4 +53,26 @@ class ChoiceTask(Strict):
     role: Literal["test", "selection"] = "test"
 
 
-Task = Annotated[PerplexityTask | ChoiceTask, Field(discriminator="kind")]
+class ReasoningTask(Strict):
+    """Questions that are answered in a chat and graded: mathematics, science, code."""
+
+    kind: Literal["reasoning"]
+    benchmark: str
+    """A name of `data.benchmarks.BENCHMARKS`."""
+    limit: int | None = Field(None, ge=1)
+    """Only the first questions."""
+    role: Literal["test", "selection"] = "test"
+
+    @field_validator("benchmark")
+    @classmethod
+    def benchmark_is_known(cls, name: str) -> str:
+        """Refuse unknown benchmarks."""
+        return benchmark_named(name).name
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether grading executes what a model wrote."""
+        return benchmark_named(self.benchmark).runs_code
+
+
+Task = Annotated[PerplexityTask | ChoiceTask | ReasoningTask, Field(discriminator="kind")]

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prunebench.config.experiment import Experiment
-from prunebench.config.tasks import ChoiceTask, Task
+from prunebench.config.tasks import ChoiceTask, ReasoningTask, Task
 from prunebench.core.fingerprint import Json
+from prunebench.data.benchmarks import benchmark_named
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record
 from prunebench.data.mirror import has_split, shards_of
+from prunebench.data.questions import source_in
 from prunebench.data.recipes import recipe_named, recipe_spec
 from prunebench.data.spec import CorpusSpec, parse_spec
 from prunebench.errors import InputError, ResourceError
@@ -106,6 +108,9 @@ def prefetch(experiment: Experiment, out: Path, first_rows: int | None = None) -
 
 
 def _spec_of(task: Task, experiment: Experiment) -> CorpusSpec:
+    if isinstance(task, ReasoningTask):
+        source = source_in(benchmark_named(task.benchmark), experiment.mirror_folder)
+        return parse_spec(f"mirror:{source.dataset}:{source.split}", experiment.base)
     if not isinstance(task, ChoiceTask) and task.recipe is not None:
         return recipe_spec(recipe_named(task.recipe), mirrored=True)
     assert task.text is not None  # the config takes exactly one of the two

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from prunebench.config.tasks import ChoiceTask, Task
+from prunebench.config.tasks import ChoiceTask, ReasoningTask, Task
 from prunebench.data.codec import TextCodec
 from prunebench.data.passages import choice_task
+from prunebench.data.questions import question_task
 from prunebench.data.recipes import recipe_task
 from prunebench.data.spec import parse_spec
 from prunebench.data.tasks import TaskData, perplexity_task
@@ -27,6 +28,10 @@ def load_task(name: str, setting: Task, base: Path, codec: TextCodec, mirror: Pa
     if isinstance(setting, ChoiceTask):
         spec = parse_spec(setting.text, base)
         return choice_task(spec, codec, name=name, role=setting.role, items=setting.items, mirror=mirror)
+    if isinstance(setting, ReasoningTask):
+        return question_task(
+            setting.benchmark, name=name, role=setting.role, limit=setting.limit, mirror=mirror
+        )
     if setting.recipe is not None:
         return recipe_task(
             setting.recipe, codec, name=name, role=setting.role, windows=setting.windows, mirror=mirror

@@ -1,0 +1,27 @@
+"""From what a model wrote to scores. Imports little: the sandbox's bare interpreter passes through here."""
+
+from typing import TYPE_CHECKING
+
+from prunebench.errors import InputError
+
+if TYPE_CHECKING:
+    from prunebench.evaluation.scoring.base import Grader
+
+
+def grader_named(name: str, *, allow_code_execution: bool) -> "Grader":
+    """The grader of a `Question`.
+
+    Raises:
+        InputError: it runs code from models, and nobody allowed that.
+    """
+    if name == "program":
+        if not allow_code_execution:
+            raise InputError(
+                "grading programs runs code that a model wrote: set allow_code_execution: true to allow it"
+            )
+        from prunebench.evaluation.scoring.code_grader import ProgramGrader
+
+        return ProgramGrader()
+    from prunebench.evaluation.scoring.text_graders import IntegerGrader, LetterGrader, NumberGrader
+
+    return {"integer": IntegerGrader, "number": NumberGrader, "letter": LetterGrader}[name]()
