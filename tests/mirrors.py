@@ -21,6 +21,13 @@ def write_split(
     return paths
 
 
+def write_rows(mirror: Path, source: str, split: str, rows: list[dict]) -> None:
+    """A split of any columns, in one file."""
+    path = mirror / source / f"{split}-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
 def write_manifest(mirror: Path, **more) -> None:
     """A manifest of what is there, as another program might have written it."""
     entries = [

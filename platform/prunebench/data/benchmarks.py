@@ -7,6 +7,7 @@ block.
 
 import ast
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,9 @@ from prunebench.core.fingerprint import Json, sha256_json
 from prunebench.data.spec import nearest
 from prunebench.errors import InputError
 
+_FILE = "<benchmark>"
+# Published code has invalid escapes, of which nobody here has to be warned.
+warnings.filterwarnings("ignore", module=_FILE)
 Row: TypeAlias = Mapping[str, Any]
 LETTERS: Final = "ABCD"
 BOXED: Final = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -193,7 +197,7 @@ def _tested_function(code: str, tests: Sequence[str]) -> str:
 
 def _parsed(code: str) -> ast.Module:
     try:
-        return ast.parse(code)
+        return ast.parse(code, _FILE)
     except SyntaxError as error:
         raise InputError(f"there is code that is no Python: {error}") from error
 
