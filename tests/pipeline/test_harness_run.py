@@ -15,7 +15,7 @@ from prunebench.evaluation.harness.build import build
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import model_setups, run_benchmark
 from prunebench.pipeline.estimate import estimate
-from prunebench.pipeline.evaluate import exams
+from prunebench.pipeline.evaluate import Exam, exams
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.prefetch import named_splits, prefetch
 from prunebench.pipeline.prepare import prepare
@@ -123,6 +123,7 @@ def test_a_document_that_cannot_be_scored_fails_its_range_and_no_other(experimen
     first, second, third = [
         message
         for exam in exams(subject)
+        if isinstance(exam, Exam)
         for message in worker.run(
             EvaluateItem(
                 model=subject.name,

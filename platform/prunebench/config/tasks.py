@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from prunebench.config.base import Strict
 from prunebench.config.engines import Generative, Sampling
+from prunebench.data.benchmarks import benchmark_named
 from prunebench.data.protocols import protocol_named
 from prunebench.data.recipes import recipe_named
 
@@ -55,13 +56,25 @@ class ChoiceTask(Strict):
 
 
 class ReasoningTask(Generative):
-    """Questions that the model answers in writing."""
+    """Questions that are answered in a chat and graded: mathematics, science, code."""
 
     kind: Literal["reasoning"]
     benchmark: str
+    """A name of `data.benchmarks.BENCHMARKS`."""
     limit: int | None = Field(None, ge=1)
-    """Only the first documents."""
+    """Only the first questions."""
     role: Literal["test", "selection"] = "test"
+
+    @field_validator("benchmark")
+    @classmethod
+    def benchmark_is_known(cls, name: str) -> str:
+        """Refuse unknown benchmarks."""
+        return benchmark_named(name).name
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether grading executes what a model wrote."""
+        return benchmark_named(self.benchmark).runs_code
 
 
 class HarnessTask(Generative):

@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 from prunebench.config.experiment import Experiment
 from prunebench.config.tasks import ChoiceTask, HarnessTask, ReasoningTask, Task
 from prunebench.core.fingerprint import Json
+from prunebench.data.benchmarks import benchmark_named
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record
 from prunebench.data.mirror import has_split, shards_of
+from prunebench.data.questions import source_in
 from prunebench.data.recipes import recipe_named, recipe_spec
 from prunebench.data.spec import parse_spec
 from prunebench.errors import InputError, ResourceError
@@ -110,7 +112,8 @@ def _splits_of(task: Task, experiment: Experiment) -> set[Split]:
     if isinstance(task, HarnessTask):
         return {Split(source, split) for source, split in read_splits(task.task, task.shots)}
     if isinstance(task, ReasoningTask):
-        return set()
+        source = source_in(benchmark_named(task.benchmark), experiment.mirror_folder)
+        return {Split(source.dataset, source.split)}
     if not isinstance(task, ChoiceTask) and task.recipe is not None:
         spec = recipe_spec(recipe_named(task.recipe), mirrored=True)
     else:

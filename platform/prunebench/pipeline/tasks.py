@@ -15,7 +15,7 @@ from prunebench.config.tasks import (
 from prunebench.data.codec import TextCodec
 from prunebench.data.passages import choice_task
 from prunebench.data.protocols import efficiency_task
-from prunebench.data.questions import questions_task
+from prunebench.data.questions import question_task
 from prunebench.data.recipes import recipe_task
 from prunebench.data.representation import representation_task
 from prunebench.data.spec import parse_spec
@@ -77,7 +77,7 @@ def load_task(name: str, setting: Task, reading: Reading) -> TaskData:
         case HarnessTask():
             return _harness(name, setting, reading)
         case ReasoningTask():
-            return questions_task(
+            return question_task(
                 setting.benchmark, name=name, role=setting.role, limit=setting.limit, mirror=reading.mirror
             )
         case RepresentationTask():

@@ -78,6 +78,22 @@ METRICS: dict[str, Metric] = {
         Metric(name="exact_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_strict_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_flexible_extract", better="higher", percent=True, averages=True),
+        *(
+            Metric(name=name, better="lower", percent=True)
+            for name in (
+                "no_answer",
+                "limit_hit",
+                "timed_out",
+                "token_limit_hit",
+                "repetition",
+                "unclosed_think",
+            )
+        ),
+        *(
+            Metric(name=name, better="higher", percent=True)
+            for name in ("arithmetic", "compilable", "acc_compilable")
+        ),
+        Metric(name="tokens", better="lower"),
         Metric(name="prefill_ms", better="lower"),
         Metric(name="decode_ms_per_token", better="lower"),
         Metric(name="tokens_per_s", better="higher"),
