@@ -29,7 +29,7 @@ def graded(grader, text, reference, *, cut=False):
     return grader_named(grader, allow_code_execution=False).grade(question, generation(text, cut=cut))
 
 
-def verdict(grader, text, reference, **more) -> str:
+def verdict(grader, text, reference, **more):
     return graded(grader, text, reference, **more).detail["verdict"]
 
 

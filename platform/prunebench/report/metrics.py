@@ -68,6 +68,16 @@ METRICS: dict[str, Metric] = {
         Metric(name="bits_per_byte", better="lower"),
         Metric(name="acc", better="higher", percent=True, averages=True),
         Metric(name="acc_norm", better="higher", percent=True, averages=True),
+        Metric(name="no_answer", better="lower", percent=True),
+        Metric(name="limit_hit", better="lower", percent=True),
+        Metric(name="timed_out", better="lower", percent=True),
+        Metric(name="arithmetic", better="higher", percent=True),
+        Metric(name="compilable", better="higher", percent=True),
+        Metric(name="acc_compilable", better="higher", percent=True),
+        Metric(name="token_limit_hit", better="lower", percent=True),
+        Metric(name="repetition", better="lower", percent=True),
+        Metric(name="unclosed_think", better="lower", percent=True),
+        Metric(name="tokens"),
     )
 }
 """In the order of columns."""
