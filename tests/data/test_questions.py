@@ -1,6 +1,7 @@
 """Benchmarks as questions: what is asked, what is true, and whose question it is."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest

@@ -1,6 +1,7 @@
 """Programs: which code a response gives, and whether it passes the tests."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from prunebench.core.unit import Generation
 from prunebench.data.questions import question_task
 from prunebench.data.tasks import Question
-from prunebench.evaluation.scoring import grader_named
+from prunebench.evaluation.scoring.code_grader import ProgramGrader
 from prunebench.evaluation.scoring.fences import defines, fenced_blocks, program_of
 from prunebench.evaluation.scoring.sandbox import missing_guard
 from prunebench.evaluation.versions import GRADED, GRADERS
@@ -131,7 +132,7 @@ def graded(text: str, asked: Question, *, cut: bool = False):
         num_tokens=1,
         finish_reason="length" if cut else "stop",
     )
-    return grader_named("program", allow_code_execution=True).grade(asked, generation)
+    return ProgramGrader().grade(asked, generation)
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_programs_are_graded_and_what_compiles_is_counted(text, cut, verdict, co
 
 
 def test_the_graders_version_is_the_one_of_the_keys():
-    assert grader_named("program", allow_code_execution=True).version == GRADERS["program"]
+    assert ProgramGrader().version == GRADERS["program"]
 
 
 @pytest.mark.usefixtures("jail")
@@ -184,14 +185,13 @@ def test_reference_solutions_pass_the_real_tests_and_spoilt_ones_do_not(benchmar
     task = question_task(benchmark, name=benchmark, mirror=DATA)
     rows = pq.read_table(DATA / folder / "test-00000-of-00001.parquet").to_pylist()
     for place in places:
-        asked = task.documents[place].payload
-        assert isinstance(asked, Question)
+        asked: Any = task.documents[place].payload
         row = rows[place]
         code = row["code"] if "code" in row else row["prompt"] + row["canonical_solution"]
         assert graded(fenced(code), asked).detail["verdict"] == "right"
         if "canonical_solution" in row:
             assert graded(fenced(row["canonical_solution"]), asked).detail["verdict"] == "right"
-        name = dict(asked.reference)["entry_point"] if isinstance(asked.reference, dict) else ""
+        name = asked.reference["entry_point"]
         assert (
             graded(fenced(f"{code}\n\ndef {name}(*args):\n    return 'no'"), asked).detail["verdict"]
             == "wrong"

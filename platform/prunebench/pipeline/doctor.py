@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from prunebench.evaluation.scoring.sandbox import missing_guard
 from prunebench.models.cache import cache_folder
 from prunebench.models.hardware import processor_name
 
@@ -24,7 +25,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Look at everything; starts nothing and downloads nothing."""
+    """Look at everything; downloads nothing, and starts nothing but one trial of the sandbox."""
     return [
         _python(),
         *map(_package, ("torch", "transformers", "ray", "pyarrow")),
@@ -32,6 +33,7 @@ def examine() -> list[Check]:
         _cores(),
         *_cache(),
         _gpu(),
+        _sandbox(),
     ]
 
 
@@ -101,5 +103,16 @@ def _gpu() -> Check:
         found=str(len(devices)),
         ok=bool(devices),
         remedy="models run on the CPU; device: cuda will be refused",
+        needed=False,
+    )
+
+
+def _sandbox() -> Check:
+    guard = missing_guard()
+    return Check(
+        name="sandbox",
+        found=guard or "every guard",
+        ok=not guard,
+        remedy="tasks that run code from models need a machine where users may make namespaces",
         needed=False,
     )

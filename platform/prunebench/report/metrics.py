@@ -78,22 +78,16 @@ METRICS: dict[str, Metric] = {
         Metric(name="exact_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_strict_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_flexible_extract", better="higher", percent=True, averages=True),
-        *(
-            Metric(name=name, better="lower", percent=True)
-            for name in (
-                "no_answer",
-                "limit_hit",
-                "timed_out",
-                "token_limit_hit",
-                "repetition",
-                "unclosed_think",
-            )
-        ),
-        *(
-            Metric(name=name, better="higher", percent=True)
-            for name in ("arithmetic", "compilable", "acc_compilable")
-        ),
-        Metric(name="tokens", better="lower"),
+        Metric(name="no_answer", better="lower", percent=True),
+        Metric(name="limit_hit", better="lower", percent=True),
+        Metric(name="timed_out", better="lower", percent=True),
+        Metric(name="arithmetic", better="higher", percent=True),
+        Metric(name="compilable", better="higher", percent=True),
+        Metric(name="acc_compilable", better="higher", percent=True),
+        Metric(name="token_limit_hit", better="lower", percent=True),
+        Metric(name="repetition", better="lower", percent=True),
+        Metric(name="unclosed_think", better="lower", percent=True),
+        Metric(name="tokens"),
         Metric(name="prefill_ms", better="lower"),
         Metric(name="decode_ms_per_token", better="lower"),
         Metric(name="tokens_per_s", better="higher"),

@@ -127,7 +127,7 @@ def run_trial(trial: Trial, limits: Limits) -> Outcome:
 
 @functools.cache
 def missing_guard() -> str:
-    """The name of a guard that this machine lacks, and why; empty where there are all of them."""
+    """The sentence that names a guard which this machine lacks; empty where there are all of them."""
     trial = Trial(program="def f():\n    return 1", entry_point="f", setup="", test="assert f() == 1")
     try:
         outcome = run_trial(trial, Limits(cpu_seconds=5, wall_seconds=60.0))
@@ -146,7 +146,7 @@ def _outcome(output: bytes, complaint: bytes, nonce: str, code: int) -> Outcome:
         )
     if said.get("nonce") == nonce:
         return Outcome(verdict=said["verdict"], error=said["error"])
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+    if code == -signal.SIGXCPU:
         return Outcome(verdict="timed_out", error="the tests used up their CPU time")
     words = complaint.decode(errors="replace").strip().splitlines()
     raise ResourceError(f"the sandbox broke (exit code {code}): {words[-1] if words else 'it said nothing'}")
