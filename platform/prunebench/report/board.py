@@ -19,6 +19,8 @@ class Cell:
     value: float | None = None
     stderr: float | None = None
     """Document-level standard error; None where one document or none tells nothing of it."""
+    count: int | None = None
+    """Documents; None for a mean over tasks."""
     retained: float | None = None
     """Percent of the dense row of the same column."""
     reason: str = ""
@@ -108,14 +110,6 @@ class Board:
     def all_columns(self) -> tuple[Column | MeanColumn, ...]:
         """Columns and means, as `Row.all_cells`."""
         return (*self.columns, *self.means)
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """What each of `all_columns` is made of, `EXAM[,EXAM...]:METRIC`, as the page's script reads it."""
-        own = [(c.exam_id,) for c in self.columns]
-        exams = [*own, *(sum((own[place] for place in mean.members), ()) for mean in self.means)]
-        metrics = [c.metric.name for c in self.all_columns]
-        return tuple(f"{','.join(ids)}:{metric}" for ids, metric in zip(exams, metrics, strict=True))
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:

@@ -11,7 +11,7 @@ from prunebench.errors import ResourceError
 from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
-from prunebench.report.details import facets_of, page_data
+from prunebench.report.details import Details, facets_of
 from prunebench.report.heatmap import heatmap
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
@@ -88,7 +88,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         script=script,
         policy=policy(style, script),
         facets=facets_of(table.boards),
-        data=page_data(store, source, table.boards),
+        details=Details(store),
         title=_title(sections),
         demonstration=table.demonstration,
         sections=sections,

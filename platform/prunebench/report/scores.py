@@ -21,10 +21,11 @@ def cell_of(scores: Mapping[tuple[str, str, str], Record], variant: Record, colu
         progress = ""
         if row is not None and row["status"] == "incomplete":
             progress = f", {row['units_done']} of {row['units_total']} document ranges are done"
-        return Cell(reason=f"{told['status']}{progress}" + (f": {told['error']}" if told["error"] else ""))
+        reason = f"{told['status']}{progress}" + (f": {told['error']}" if told["error"] else "")
+        return Cell(reason=reason, count=None if row is None else row["num_examples"])
     if row is None:
         return Cell(reason="not evaluated: no run asked for it")
-    return filled(column.metric, row["value"], row["stderr"])
+    return replace(filled(column.metric, row["value"], row["stderr"]), count=row["num_examples"])
 
 
 def mean_cell(cells: Sequence[Cell], mean: MeanColumn) -> Cell:
