@@ -16,7 +16,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
-from prunebench.store.artifacts import load_plan
+from prunebench.store.artifacts import exam_group, load_exam, load_plan
 from prunebench.store.read import read_failures, read_results, read_runs, read_variants
 from prunebench.store.schema import RESULTS, VARIANTS
 
@@ -34,6 +34,8 @@ class Source:
     failures: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     plans: Mapping[str, PruningPlan]
+    groups: Mapping[str, str]
+    """Exam id -> group, as `store.artifacts.exam_group`, of every exam that was recorded."""
 
     def models(self) -> list[tuple[str, str]]:
         """(model, weights_id) of every model, by name."""
@@ -62,13 +64,17 @@ def read_source(store: Path) -> Source:
     variants = _records(read_variants(store))
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
+    results = _records(read_results(store))
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
+    exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
+    units = {name: load_exam(store, name) for name in exams}
     return Source(
-        results=_records(read_results(store)),
+        results=results,
         variants=variants,
         failures=_records(read_failures(store)),
         runs=_records(read_runs(store)),
         plans={plan_id: load_plan(store, plan_id) for plan_id in plan_ids},
+        groups={name: exam_group(ranges[0]) for name, ranges in units.items() if ranges},
     )
 
 
