@@ -13,7 +13,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from prunebench.core.fingerprint import Json
-from prunebench.report.board import Board, Record, Row
+from prunebench.report.board import Board, Cell, Record, Row
 from prunebench.report.columns import Column
 from prunebench.report.labels import Label
 from prunebench.report.metrics import HOLE, counted
@@ -55,9 +55,7 @@ class Details:
             self._rows[key] = _row(row.variant, row.label)
             if row.variant["plan_id"] is not None:
                 self._plans[key] = row.variant["plan_id"]
-        cell = row.all_cells[place]
-        told = [_number(cell.value), _number(cell.stderr), cell.count]
-        self._rows[key]["cells"][number] = [*told, cell.reason] if cell.reason else told
+        self._rows[key]["cells"][number] = _told(row.all_cells[place])
         return number
 
     def json(self) -> Markup:
@@ -140,6 +138,19 @@ def _row(variant: Record, label: Label) -> dict[str, Json]:
         "facts": [[name, value] for name, value in facts.items() if value not in ("", "{}")],
         "cells": {},
     }
+
+
+def _told(cell: Cell) -> dict[str, Json]:
+    """Everything that is known of one number, by the names that readers see."""
+    facts = {
+        "value": _number(cell.value),
+        "standard error": _number(cell.stderr),
+        "sd over seeds": _number(cell.sd),
+        "p of the difference from the best, corrected": _number(cell.holm),
+        "documents": cell.count,
+        "status": cell.reason or "ok",
+    }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _number(value: float | None) -> float | str | None:

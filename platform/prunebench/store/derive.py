@@ -18,10 +18,10 @@ from prunebench.core.fingerprint import canonical_json
 from prunebench.store.aggregate import aggregate, standard_error
 from prunebench.store.append import parquet_bytes, store_lock, write_atomic
 from prunebench.store.artifacts import load_exam
+from prunebench.store.exams import Exam, Score, add_scores
 from prunebench.store.layout import RESULTS_FILE, check_store
 from prunebench.store.read import read_failures, run_lines, variants_table
 from prunebench.store.schema import RESULTS, table_of
-from prunebench.store.exams import Exam, Score, add_scores
 
 __all__ = ["aggregate", "derive_results", "standard_error"]
 

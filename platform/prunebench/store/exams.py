@@ -17,9 +17,21 @@ from prunebench.core.unit import Unit
 from prunebench.store.aggregate import summaries, summary
 from prunebench.store.artifacts import EXAM_EXCLUDES, exam_id
 from prunebench.store.layout import check_store
-from prunebench.store.samples import encoded_samples
+from prunebench.store.samples import read_units, retry_when_folded, sample_files
 
-COLUMNS = ["unit_id", "unit_json", "doc_id", "metric", "value", "weight", "status"]
+_REPEATED = pa.dictionary(pa.int32(), pa.string())
+COLUMNS = pa.schema(
+    [
+        ("unit_id", _REPEATED),
+        ("unit_json", _REPEATED),
+        ("doc_id", pa.int64()),
+        ("metric", _REPEATED),
+        ("value", pa.float64()),
+        ("weight", pa.float64()),
+        ("status", _REPEATED),
+    ]
+)
+"""Columns of `schema.SAMPLES`; of texts that repeat, one is kept."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -101,7 +113,9 @@ def add_scores(root: Path, exams: dict[str, Exam]) -> None:
     Raises:
         InputError: not a store, or a torn file, named.
     """
-    table = encoded_samples(check_store(root), COLUMNS)
+    store = check_store(root)
+    rows = retry_when_folded(lambda: read_units(sample_files(store), set(), schema=COLUMNS))
+    table = rows.unify_dictionaries()
     if not table.num_rows:
         return
     units, metrics, statuses = (Coded.of(table[name]) for name in ("unit_id", "metric", "status"))

@@ -67,8 +67,9 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None = None
         FileNotFoundError: another process folded it away.
     """
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=columns)
+        repeated = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        with pq.ParquetFile(path, read_dictionary=repeated) as file:
+            table = file.read(columns=columns or schema.names)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         return table.select(wanted.names).cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, OSError) as error:
@@ -97,22 +98,28 @@ def retry_when_folded(read: Callable[[], Read], tries: int = 20) -> Read:
     return read()
 
 
-def read_units(files: list[Path], seen: set[str], held: Mapping[str, pa.Table] | None = None) -> pa.Table:
+def read_units(
+    files: list[Path],
+    seen: set[str],
+    held: Mapping[str, pa.Table] | None = None,
+    schema: pa.Schema = SAMPLES,
+) -> pa.Table:
     """The samples of `files` without the units in `seen`, each unit from the first file that holds it.
 
-    `seen` is extended by the units that were read; `held` has tables of units that need no reading.
+    `seen` is extended by the units that were read; `held` has tables of units that need no reading; `schema`
+    names the columns that are wanted.
     """
-    tables = [SAMPLES.empty_table()]
+    tables = [schema.empty_table()]
     for path in files:
         if is_part(path):
-            table = read_parquet(path, SAMPLES)
+            table = read_parquet(path, schema)
             units = set(table["unit_id"].unique().to_pylist())
             if known := units & seen:
                 table = table.filter(~pc.field("unit_id").isin(sorted(known)))
         elif path.stem in seen:
             continue
         else:
-            table = held[path.stem] if held and path.stem in held else read_parquet(path, SAMPLES)
+            table = held[path.stem] if held and path.stem in held else read_parquet(path, schema)
             units = {path.stem}
         tables.append(table)
         seen |= units

@@ -122,8 +122,7 @@
   const list = (pairs) => {
     const made = element("dl");
     for (const [name, value] of pairs)
-      if (value !== "" && value !== null && value !== undefined)
-        made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
+      made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
     return made;
   };
 
@@ -137,11 +136,10 @@
     for (const one of document.querySelectorAll(`tr[data-v="${key}"] td[data-x="${number}"]`))
       one.classList.add("chosen");
     const column = data.columns[number];
-    const [value, error, count, reason] = cell;
     panel.querySelector("h2").textContent = `${row.name}: ${column.name}, ${column.metric}`;
     const body = panel.querySelector("div");
     body.replaceChildren(
-      list([["value", value], ["standard error", error], ["documents", count], ["status", reason || "ok"]]),
+      list(Object.entries(cell)),
       element("h3", "key"),
       list(column.key.length ? column.key : [["mean of", column.task.join(", ")]]),
       element("h3", "row"),
