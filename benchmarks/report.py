@@ -1,9 +1,9 @@
 """The report of a large store: seconds, memory and size of the page.
 
-Run by hand: python benchmarks/report.py [--models 27] [--seeds 3] [--documents 10] [--keep FOLDER]
+Run by hand: python benchmarks/report.py [--models 3] [--seeds 27] [--documents 10] [--keep FOLDER]
 
-With the defaults the store has 99,630 result rows and 996,300 samples: 27 models, 10 methods at 4 budgets and
-the dense model, 15 tasks of 2 metrics under 3 seeds. The size of a page is that of one model under one seed.
+With the defaults the store has 99,630 result rows and 996,300 samples: 3 models, 10 methods at 4 budgets and
+the dense model, 15 tasks of 2 metrics under 27 seeds. The size of a page is that of one model under one seed.
 """
 
 import argparse
@@ -172,9 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=int, default=27)
+    parser.add_argument("--models", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=15)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=27)
     parser.add_argument("--documents", type=int, default=10)
     parser.add_argument("--keep", type=Path, help="a folder for the stores, kept and used again")
     parser.add_argument("--report", type=Path, nargs=2, help=argparse.SUPPRESS)

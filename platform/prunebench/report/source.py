@@ -19,6 +19,7 @@ from prunebench.store.append import MEND
 from prunebench.store.artifacts import exam_group, load_exam, load_plan
 from prunebench.store.read import read_failures, read_runs, results_table, variants_table
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The rows of a store, with nulls as None, and the plans that they name."""
@@ -132,8 +133,9 @@ def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 
 def _rows(table: pa.Table) -> tuple[dict[str, Any], ...]:
     """The table's rows with nulls as None; a value that is NaN stays one."""
-    columns = [_values(table[name]) for name in table.column_names]
-    return tuple(dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+    names = table.column_names
+    columns = [_values(table[name]) for name in names]
+    return tuple(dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -6,7 +6,7 @@ variant that a run asked an exam of, and for whatever has samples: what is missi
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -50,19 +50,27 @@ MODEL = ("weights_id", "dtype", "attention")
 class Asked:
     """What the runs say: who asked what, and how each unit came about."""
 
-    runs_of_exam: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Exam id -> the runs that asked it."""
+    runs_of_exam: dict[str, dict[str, frozenset[str] | None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Exam id -> run id -> the plans that the run asked it of; None for all."""
     runs_of_variant: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Variant key -> the runs that asked about it, the last one last."""
     started: dict[str, str] = field(default_factory=dict)
     units: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Unit id -> its last event, with the run's id."""
 
-    def last(self, variant_key: str, exam: str | None = None) -> str | None:
-        """The last run that asked about the variant (under the exam)."""
-        runs = self.runs_of_variant.get(variant_key, [])
-        of_exam = runs if exam is None else self.runs_of_exam.get(exam, set())
-        return next((run for run in reversed(runs) if run in of_exam), None)
+    def last(self, variant: Mapping[str, Any]) -> str | None:
+        """The last run that asked about the variant."""
+        return next(reversed(self.runs_of_variant.get(variant["variant_key"], [])), None)
+
+    def last_under(self, variant: Mapping[str, Any], exam: str) -> str | None:
+        """The last run that asked the exam of the variant; one without a plan was asked whatever its run was."""
+        plans, plan_id = self.runs_of_exam.get(exam, {}), variant["plan_id"]
+        for run in reversed(self.runs_of_variant.get(variant["variant_key"], [])):
+            if run in plans and (plans[run] is None or not plan_id or plan_id in plans[run]):
+                return run
+        return None
 
 
 def _read_asked(root: Path) -> Asked:
@@ -73,7 +81,9 @@ def _read_asked(root: Path) -> Asked:
             if line["event"] == "variant":
                 asked.runs_of_variant[line["variant_key"]].append(run_id)
             elif line["event"] == "exam":
-                asked.runs_of_exam[line["exam_id"]].add(run_id)
+                plan_ids = line.get("plan_ids")
+                only = None if plan_ids is None else frozenset(plan_ids)
+                asked.runs_of_exam[line["exam_id"]][run_id] = only
             elif line["event"] == "unit":
                 asked.units[line["unit_id"]] = {**line, "run_id": run_id}
     return asked
@@ -98,7 +108,7 @@ def _rows_of_pair(
     done = exam.done_by(plan_id)
     events = [asked.units[u] for u in done.values() if u in asked.units]
     last = max(events, key=lambda event: (event["at"], event["run_id"]), default=None)
-    run_id = last["run_id"] if last else asked.last(variant["variant_key"], name)
+    run_id = last["run_id"] if last else asked.last_under(variant, name)
     at = last["at"] if last else asked.started.get(run_id or "")
     status = variant["status"] if not plan_id else "incomplete" if missing else "ok"
     row = {
@@ -117,13 +127,16 @@ def _rows_of_pair(
         score = exam.scores.get((plan_id, metric)) if plan_id and metric else None
         if score is None and status == "ok":
             continue
+        told = score if status == "ok" else None
+        hole = {"status": "undefined", "error": told.undefined} if told and told.undefined else {}
         yield {
             **row,
             "metric": metric,
-            "value": score.value if score and status == "ok" else None,
-            "stderr": score.stderr if score and status == "ok" else None,
+            "value": told.value if told and not hole else None,
+            "stderr": told.stderr if told and not hole else None,
             "num_examples": score.documents if score else 0,
             "warnings_json": _warnings(variant["warnings_json"], score),
+            **hole,
         }
 
 
@@ -154,15 +167,14 @@ def _result_rows(root: Path) -> list[dict[str, Any]]:
     )
     rows: list[dict[str, Any]] = []
     for variant in variants_table(root).to_pylist():
-        key = variant["variant_key"]
         before = len(rows)
         for name in of_model.get(tuple(variant[k] for k in MODEL), []):
             measured = variant["status"] == "ok" and variant["plan_id"] in exams[name].done
-            if measured or asked.last(key, name):
+            if measured or asked.last_under(variant, name):
                 rows.extend(_rows_of_pair(variant, name, exams[name], asked, errors))
         if len(rows) == before and variant["status"] != "ok":
             hole = {column: variant[column] for column in (*COPIED, "status", "error", "warnings_json")}
-            rows.append({**hole, "run_id": asked.last(key), "num_examples": 0})
+            rows.append({**hole, "run_id": asked.last(variant), "num_examples": 0})
     order = ("model", "method", "params_json", "calibration", "variant_key", "task", "exam_id", "metric")
     rows.sort(key=lambda row: (row["budget_layers"], *(row.get(name) or "" for name in order)))
     return rows

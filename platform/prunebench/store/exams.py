@@ -33,6 +33,7 @@ COLUMNS = pa.schema(
 )
 """Columns of `schema.SAMPLES`; of texts that repeat, one is kept."""
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Place(NamedTuple):
@@ -52,6 +53,13 @@ class Score:
     documents: int
     statuses: dict[str, int]
     """Samples whose status is not ok, by status."""
+    undefined: str = ""
+    """Why the plan has no such score, where none of its samples has weight: their statuses."""
+
+    @classmethod
+    def of(cls, value: float, stderr: float, weights: Floats, statuses: dict[str, int]) -> "Score":
+        """The score of documents with these weights."""
+        return cls(value, stderr, len(weights), statuses, "" if weights.any() else ", ".join(statuses))
 
 
 @dataclass(slots=True)
@@ -104,7 +112,7 @@ def score_of(metric: str, samples: pd.DataFrame) -> Score:
     values, weights = np.array(list(sums.values()), dtype=np.float64).T
     value, stderr = summary(metric, values, weights)
     odd = samples.loc[samples["status"] != "ok", "status"].value_counts().sort_index()
-    return Score(value, stderr, len(sums), {str(status): count for status, count in odd.items()})
+    return Score.of(value, stderr, weights, {str(status): count for status, count in odd.items()})
 
 
 def add_scores(root: Path, exams: dict[str, Exam]) -> None:
