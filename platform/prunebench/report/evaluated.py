@@ -29,7 +29,8 @@ class Evaluated:
         if self.row.label.dense:
             return self.board.model
         variant = self.row.variant
-        return f"{self.board.model}, {self.row.label.name}, {variant['budget_layers']} of {variant['num_layers']} layers"
+        layers = f"{variant['budget_layers']} of {variant['num_layers']} layers"
+        return f"{self.board.model}, {self.row.label.name}, {layers}"
 
     @property
     def file_name(self) -> str:

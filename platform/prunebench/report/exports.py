@@ -10,13 +10,13 @@ from prunebench.core.fingerprint import Json
 from prunebench.errors import ResourceError
 from prunebench.report.evaluated import Evaluated
 from prunebench.report.every_eval_ever import evaluation_log
-from prunebench.report.lm_eval_results import lm_eval_results
+from prunebench.report.lm_eval_results import lm_eval_results, results_name
 
-FORMATS: Mapping[str, Callable[[Evaluated], dict[str, Json]]] = {
-    "every_eval_ever": evaluation_log,
-    "lm_eval": lm_eval_results,
+FORMATS: Mapping[str, tuple[Callable[[Evaluated], str], Callable[[Evaluated], dict[str, Json]]]] = {
+    "every_eval_ever": (lambda one: f"{one.file_name}.json", evaluation_log),
+    "lm_eval": (lambda one: f"{one.file_name}/{results_name(one)}", lm_eval_results),
 }
-"""Folder -> what its files hold."""
+"""Folder -> the name and the document of each variant in it."""
 
 
 def write_exports(found: Iterable[Evaluated], out: Path) -> None:
@@ -26,14 +26,16 @@ def write_exports(found: Iterable[Evaluated], out: Path) -> None:
         ResourceError: the disk refused.
     """
     found = list(found)
-    for folder, document in FORMATS.items():
+    for folder, (name, document) in FORMATS.items():
         # Hundreds of files that can be made anew at any time: no fsync for each.
         new = out / f".tmp-{uuid.uuid4().hex}"
         try:
             new.mkdir()
             for one in found:
                 text = json.dumps(document(one), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-                (new / f"{one.file_name}.json").write_text(text)
+                path = new / name(one)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
             shutil.rmtree(out / folder, ignore_errors=True)
             new.rename(out / folder)
         except OSError as error:

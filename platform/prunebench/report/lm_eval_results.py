@@ -1,4 +1,4 @@
-"""Results as lm-eval's results_DATE.json has them: one document a variant, with our settings as `config`.
+"""Results as lm-eval writes them, MODEL/results_DATE.json: one file a variant, our settings as its `config`.
 
 `prunebench import` reads these files too. Columns that differ in their keys are tasks of their own.
 """
@@ -11,6 +11,12 @@ from prunebench.report.columns import Column
 from prunebench.report.evaluated import Evaluated
 
 DIRECTIONS = {"higher": True, "lower": False, "": None}
+
+
+def results_name(one: Evaluated) -> str:
+    """The name of the file, with its date as lm-eval writes it."""
+    date = "" if one.at is None else f"_{one.at.replace(tzinfo=None).isoformat()}".replace(":", "-")
+    return f"results{date}.json"
 
 
 def lm_eval_results(one: Evaluated) -> dict[str, Json]:
