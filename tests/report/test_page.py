@@ -91,40 +91,41 @@ def test_no_name_ends_the_data_or_starts_a_script(page, scripts):
     assert [tag for tag, _, _ in scripts.found] == ["style", "script", "script"]
     assert page.lower().count("<script") == page.lower().count("</script") == 2
     data = json.loads(scripts.found[1][2])
-    assert BREAKOUT in {exam["task"] for exam in data["exams"].values()}
+    assert [BREAKOUT] in [column["task"] for column in data["columns"]]
     assert json.loads(script_json({"a": BREAKOUT})) == {"a": BREAKOUT}
 
 
 def test_the_data_hold_every_result_of_the_store_to_the_last_digit(store, scripts):
     data = json.loads(scripts.found[1][2])
-    cells = {
-        (key, exam, metric): rest for key, found in data["cells"].items() for exam, metric, *rest in found
-    }
     results = read_results(store)
     results = results[results["exam_id"].notna()]
-    assert len(cells) == len(results) == 6
-    for row in results.to_dict("records"):
-        told = cells[row["variant_key"], row["exam_id"], row["metric"]]
-        for number, shown in zip((row["value"], row["stderr"]), told, strict=False):
-            if shown is None:
-                assert row["status"] == "failed"
-            else:
-                assert float(shown) == number or (math.isnan(float(shown)) and math.isnan(number))
-        assert told[2] == row["num_examples"]
-        assert told[3:] == ([] if row["status"] == "ok" else [f"failed: {BREAKOUT}"])
+    assert len(results) == sum(len(row["cells"]) for row in data["rows"].values()) == 6
+    exams = [dict(column["key"])["exam"] for column in data["columns"]]
+    for result in results.to_dict("records"):
+        number = exams.index(result["exam_id"])
+        assert data["columns"][number]["metric"] == result["metric"]
+        told = data["rows"][result["variant_key"]]["cells"][str(number)]
+        if result["status"] == "ok":
+            assert repr(float(told["value"])) == repr(result["value"])
+            assert told.get("standard error", "nan") == (
+                "nan" if math.isnan(result["stderr"]) else result["stderr"]
+            )
+            assert told["documents"] == result["num_examples"]
+        else:
+            assert told == {"status": f"failed: {BREAKOUT}"}
 
 
 def test_every_row_and_every_number_of_the_tables_is_known_to_the_script(page, scripts):
     data = json.loads(scripts.found[1][2])
     assert set(re.findall(r'data-v="([0-9a-f]+)"', page)) == set(data["rows"])
-    for exams, metric in re.findall(r'data-x="([^:"]+):([^"]+)"', page):
-        assert set(exams.split(",")) <= set(data["exams"])
-        assert metric in {"acc", "perplexity"}
+    assert {int(number) for number in re.findall(r'data-x="([0-9]+)"', page)} == set(
+        range(len(data["columns"]))
+    )
 
 
 def test_the_files_with_the_scores_of_a_row_are_named(store, scripts):
     data = json.loads(scripts.found[1][2])
-    (path,) = data["paths"]
+    files = [row["files"] for row in data["rows"].values()]
+    (path,) = next(filter(None, files))
     assert (store / path).is_file()
-    assert all(files == [0] for files in data["files"].values())
-    assert len(data["files"]) == 2
+    assert sorted(files) == [[], [path], [path]]

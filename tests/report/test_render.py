@@ -113,10 +113,12 @@ def test_equal_stores_give_equal_bytes(store, report, tmp_path):
 def test_a_report_is_written_over_an_older_one_and_leaves_nothing_else(store, report):
     write_report(store, report.html.parent)
     assert sorted(path.name for path in report.html.parent.iterdir()) == [
+        "every_eval_ever",
         "index.html",
         "leaderboard.csv",
         "leaderboard.md",
         "leaderboard.tex",
+        "lm_eval",
     ]
 
 

@@ -21,7 +21,7 @@ from prunebench.config.engines import EngineEntry, Generative, Sampling
 from prunebench.core.fingerprint import Json, sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import Generation
-from prunebench.data.questions import questions_task
+from prunebench.data.questions import question_task
 from prunebench.data.tasks import TaskData
 from prunebench.errors import IncompleteError, InputError, PrunebenchError
 from prunebench.evaluation.generation.base import Engine, Request
@@ -134,9 +134,7 @@ def prepare_traces(
             context that the model does not have.
         ResourceError: the engine's library is not installed.
     """
-    task = questions_task(benchmark, name="traces", limit=count, mirror=mirror)
-    if len(task.documents) < count:
-        raise InputError(f"{benchmark} has {len(task.documents)} problems here, not {count}: lower --count")
+    task = question_task(benchmark, name="traces", limit=count, mirror=mirror)
     setting = Generative(engine="traces", sampling=sampling)
     how = answering(task, setting, {"traces": engine}, checkpoint)
     return Job(checkpoint=checkpoint, model=model, task=task, answering=how, threads=threads, out=out)

@@ -19,8 +19,18 @@ class Cell:
     value: float | None = None
     stderr: float | None = None
     """Document-level standard error; None where one document or none tells nothing of it."""
+    count: int | None = None
+    """Documents; None for a mean over tasks."""
     retained: float | None = None
     """Percent of the dense row of the same column."""
+    sd: float | None = None
+    """Sample standard deviation (ddof 1) over seeds; None under one seed."""
+    spread: str = ""
+    """The printed standard deviation; empty where there is none."""
+    holm: float | None = None
+    """p-value of the difference from the best of the column, corrected over the table; None if untested."""
+    tie: bool = False
+    """Whether it is not the best and was not shown to be worse than it."""
     reason: str = ""
     """Why there is no value: the status, and the error where there is one."""
     text: str = HOLE
@@ -87,6 +97,13 @@ class BudgetTable:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     """Reasons of the holes; footnote 1 is the first."""
+    detectable: tuple[float | None, ...] = ()
+    """Of each column and mean, once tested: the smallest difference from the best row found with 80 %
+    power at the 5 % level (the median over rows; of ln for perplexities); None where documents cannot tell."""
+    tests: int = 0
+    """Pairs that were tested: the family of Holm's correction."""
+    mute: tuple[int, ...] = ()
+    """Places of columns whose documents are too few to tell any two rows apart: no ties are marked there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +125,6 @@ class Board:
     def all_columns(self) -> tuple[Column | MeanColumn, ...]:
         """Columns and means, as `Row.all_cells`."""
         return (*self.columns, *self.means)
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """What each of `all_columns` is made of, `EXAM[,EXAM...]:METRIC`, as the page's script reads it."""
-        own = [(c.exam_id,) for c in self.columns]
-        exams = [*own, *(sum((own[place] for place in mean.members), ()) for mean in self.means)]
-        metrics = [c.metric.name for c in self.all_columns]
-        return tuple(f"{','.join(ids)}:{metric}" for ids, metric in zip(exams, metrics, strict=True))
 
     @property
     def groups(self) -> tuple[tuple[str, int], ...]:

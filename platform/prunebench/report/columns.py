@@ -1,4 +1,4 @@
-"""Columns: one task and metric under one key. Unlike keys never share a column."""
+"""Columns: one task and metric under one key, over its seeds. Unlike keys never share a column."""
 
 import re
 from collections import defaultdict
@@ -16,16 +16,25 @@ KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One metric of one exam."""
+    """One metric of one exam, or of exams that differ in nothing but the seed."""
 
-    exam_id: str
+    group: str
+    """What its exams have in common: `store.artifacts.exam_group`, or the id of an exam that stands alone."""
     task: str
     metric: Metric
     num_examples: int | None
     """Documents; None where no row is complete."""
     key: Mapping[str, str]
+    seeds: tuple[int, ...]
+    exams: tuple[str, ...]
+    """Id of the exam of each seed."""
     detail: str = ""
     """Settings that differ from another column of the same task and metric."""
+
+    @property
+    def exam_id(self) -> str:
+        """The exam of the first seed."""
+        return self.exams[0]
 
     @property
     def name(self) -> str:
@@ -59,17 +68,20 @@ class MeanColumn:
         return f"{over} ({self.detail})" if self.detail else over
 
 
-def columns_of(results: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The columns of one model's results: perplexities first, then by task, key and metric."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+def columns_of(results: Iterable[Mapping[str, Any]], groups: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns of one model's results: perplexities first, then by task, key and metric.
+
+    `groups` has the group of each exam id; an exam without one stands alone.
+    """
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in results:
         if row["exam_id"] is not None:
-            groups[row["exam_id"], row["metric"] or ""].append(row)
-    measured = {exam_id for exam_id, metric in groups if metric}
+            found[groups.get(row["exam_id"], row["exam_id"]), row["metric"] or ""].append(row)
+    measured = {group for group, metric in found if metric}
     columns = [
-        _column(exam_id, metric, rows)
-        for (exam_id, metric), rows in groups.items()
-        if metric or exam_id not in measured
+        _column(group, metric, rows)
+        for (group, metric), rows in found.items()
+        if metric or group not in measured
     ]
     rank = {name: place for place, name in enumerate(METRICS)}
     first: dict[str, int] = {}
@@ -105,14 +117,18 @@ def mean_columns(columns: Sequence[Column]) -> tuple[MeanColumn, ...]:
     )
 
 
-def _column(exam_id: str, metric: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+def _column(group: str, metric: str, rows: Sequence[Mapping[str, Any]]) -> Column:
     counts = [int(row["num_examples"]) for row in rows if row["status"] == "ok"]
+    exams = sorted({(int(row["seed"]), row["exam_id"]) for row in rows})
+    seeds = ", ".join(str(seed) for seed, _ in exams)
     return Column(
-        exam_id=exam_id,
+        group=group,
         task=rows[0]["task"],
         metric=metric_named(metric),
         num_examples=max(counts, default=None),
-        key={name: _text(rows[0][name]) for name in KEY},
+        key={name: _text(rows[0][name]) for name in KEY} | {"seed": seeds},
+        seeds=tuple(seed for seed, _ in exams),
+        exams=tuple(exam for _, exam in exams),
     )
 
 

@@ -1,22 +1,24 @@
-"""What the page's script knows: each exam's key, each row's request, each result, and where samples lie.
+"""What a click on a number shows: its key, n, error and plan, and where its documents' scores lie.
 
-Nothing here is computed: the numbers are those of the results table, unrounded.
+A `Details` is handed to the template. It is told every cell as the cell is written, and says in what the cell
+is marked with; at the end of the page it writes what it was told as JSON for the page's script.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from prunebench.core.fingerprint import Json
-from prunebench.report.board import Board, Record
-from prunebench.report.columns import KEY
-from prunebench.report.labels import Contender, Label
+from prunebench.report.board import Board, Cell, Record, Row
+from prunebench.report.columns import Column
+from prunebench.report.labels import Label
 from prunebench.report.metrics import HOLE, counted
-from prunebench.report.source import Source, parsed
+from prunebench.report.source import parsed
 from prunebench.store.read import plans_by_file
 from prunebench.store.record import DENSE
 
@@ -28,6 +30,49 @@ class Facet:
     name: str
     options: tuple[tuple[str, str], ...]
     """(value, text)."""
+
+
+@dataclass(slots=True)
+class Details:
+    """The cells of one page, and the rows and columns that they are in."""
+
+    store: Path
+    _columns: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(weights, place in `Board.all_columns`) -> number on the page."""
+    _facts: list[Json] = field(default_factory=list)
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _plans: dict[str, str] = field(default_factory=dict)
+    """Variant key -> plan id."""
+
+    def cell(self, board: Board, row: Row, place: int) -> int:
+        """Keep the cell of a row at a place of `all_columns`; returns its column's number on the page."""
+        name = board.weights_id, place
+        if name not in self._columns:
+            self._columns[name] = len(self._columns)
+            self._facts.append(_column(board, place))
+        number = self._columns[name]
+        key = row.variant["variant_key"]
+        if key not in self._rows:
+            self._rows[key] = _row(row.variant, row.label)
+            if row.variant["plan_id"] is not None:
+                self._plans[key] = row.variant["plan_id"]
+        self._rows[key]["cells"][number] = _told(row.all_cells[place])
+        return number
+
+    def json(self) -> Markup:
+        """Everything that was kept, as JSON that no text of a method or model can break out of.
+
+        Raises:
+            InputError: a torn file of samples, named.
+        """
+        files: dict[str, list[str]] = {}
+        for path, plans in plans_by_file(self.store).items():
+            for plan_id in set(plans) & set(self._plans.values()):
+                files.setdefault(plan_id, []).append(str(path.relative_to(self.store)))
+        rows = {
+            key: {**row, "files": files.get(self._plans.get(key, ""), [])} for key, row in self._rows.items()
+        }
+        return script_json({"dense": DENSE, "columns": self._facts, "rows": rows})
 
 
 def facets_of(boards: Iterable[Board]) -> list[Facet]:
@@ -47,31 +92,6 @@ def facets_of(boards: Iterable[Board]) -> list[Facet]:
     return [Facet(name=name, options=options) for name, options in unique.items() if len(options) > 1]
 
 
-def page_data(store: Path, source: Source, boards: Iterable[Board]) -> Markup:
-    """Everything that a click can show, as JSON that no text of a method or model can break out of.
-
-    Raises:
-        InputError: a torn file of samples, named.
-    """
-    labels = {(board.weights_id, c): label for board in boards for c, label in board.labels.items()}
-    by_file = plans_by_file(store)
-    files: dict[str, list[int]] = {}
-    for number, plans in enumerate(by_file.values()):
-        for plan_id in plans:
-            files.setdefault(plan_id, []).append(number)
-    known = {row["plan_id"] for row in source.variants}
-    return script_json(
-        {
-            "dense": DENSE,
-            "exams": _exams(source.results),
-            "rows": {row["variant_key"]: _row(row, labels) for row in source.variants},
-            "cells": _cells(source.results),
-            "paths": [str(path.relative_to(store)) for path in by_file],
-            "files": {plan_id: list(numbers) for plan_id, numbers in files.items() if plan_id in known},
-        }
-    )
-
-
 def script_json(value: Json) -> Markup:
     """JSON for a script element: what ends or opens an element is written as an escape."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -79,23 +99,28 @@ def script_json(value: Json) -> Markup:
     return Markup(text.translate(escapes))
 
 
-def _exams(results: Iterable[Record]) -> dict[str, Json]:
-    exams: dict[str, Json] = {}
-    for row in results:
-        if row["exam_id"] is None or row["exam_id"] in exams:
-            continue
-        recipe: Mapping[str, Json] = parsed(row["recipe"]) or {}
-        key = {**{name: row[name] for name in KEY if name != "recipe"}, **recipe, "exam": row["exam_id"]}
-        exams[row["exam_id"]] = {
-            "task": row["task"],
-            "backend": row["backend"],
-            "key": [[name, _shown(value)] for name, value in key.items() if value not in (None, "")],
-        }
-    return exams
+def _column(board: Board, place: int) -> Json:
+    """A column's name, what it is filtered by, and its key; a mean has the tasks of its members."""
+    column = board.all_columns[place]
+    if not isinstance(column, Column):
+        members = [board.columns[member] for member in column.members]
+        return {"name": column.name, "metric": column.metric.name, **_filtered(members), "key": []}
+    recipe: Mapping[str, Json] = parsed(column.key["recipe"] or "{}")
+    key = {**{name: value for name, value in column.key.items() if name != "recipe"}, **recipe}
+    shown = [[name, _shown(value)] for name, value in key.items() if value not in (None, "")]
+    about = {"name": column.name, "metric": column.metric.name, **_filtered([column])}
+    return {**about, "key": [*shown, ["exam", column.exam_id]]}
 
 
-def _row(variant: Record, labels: Mapping[tuple[str, Contender], Label]) -> Json:
-    label = labels[variant["weights_id"], Contender.of(variant)]
+def _filtered(columns: Iterable[Column]) -> dict[str, Json]:
+    columns = tuple(columns)
+    return {
+        "task": list(dict.fromkeys(column.task for column in columns)),
+        "backend": list(dict.fromkeys(column.key["backend"] for column in columns)),
+    }
+
+
+def _row(variant: Record, label: Label) -> dict[str, Json]:
     layers = "" if label.dense else f", {variant['budget_layers']} of {variant['num_layers']} layers"
     facts = {
         "model": variant["model"],
@@ -107,28 +132,26 @@ def _row(variant: Record, labels: Mapping[tuple[str, Contender], Label]) -> Json
         "calibration": " ".join(filter(None, (variant["calibration"], variant["calibration_id"]))),
         "removed layers": ", ".join(str(layer) for layer in variant["removed_layers"]),
     }
-    status = variant["status"] + (f": {variant['error']}" if variant["error"] else "")
     return {
         "name": f"{label.name}{layers}",
         "method": variant["method"],
         "plan": variant["plan_id"],
-        "status": "" if variant["status"] == "ok" else status,
         "facts": [[name, value] for name, value in facts.items() if value not in ("", "{}")],
+        "cells": {},
     }
 
 
-def _cells(results: Iterable[Record]) -> dict[str, Json]:
-    """Variant key -> [exam, metric, value, standard error, documents, status where it is not ok]."""
-    cells: dict[str, list[Json]] = {}
-    for row in results:
-        if row["exam_id"] is None:
-            continue
-        told = [row["exam_id"], row["metric"] or "", _number(row["value"]), _number(row["stderr"])]
-        told.append(row["num_examples"])
-        if row["status"] != "ok":
-            told.append(row["status"] + (f": {row['error']}" if row["error"] else ""))
-        cells.setdefault(row["variant_key"], []).append(told)
-    return dict(cells)
+def _told(cell: Cell) -> dict[str, Json]:
+    """Everything that is known of one number, by the names that readers see."""
+    facts = {
+        "value": _number(cell.value),
+        "standard error": _number(cell.stderr),
+        "sd over seeds": _number(cell.sd),
+        "p of the difference from the best, corrected": _number(cell.holm),
+        "documents": cell.count,
+        "status": cell.reason or "ok",
+    }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _number(value: float | None) -> float | str | None:

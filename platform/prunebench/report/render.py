@@ -1,4 +1,4 @@
-"""The report: one HTML page that requests nothing, and the leaderboard as CSV, Markdown and LaTeX."""
+"""The report: one HTML page that requests nothing, and what it shows as CSV, Markdown, LaTeX and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from prunebench.errors import ResourceError
 from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
-from prunebench.report.details import facets_of, page_data
+from prunebench.report.details import Details, facets_of
+from prunebench.report.evaluated import evaluated_of
+from prunebench.report.exports import write_exports
 from prunebench.report.heatmap import heatmap
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
@@ -67,7 +69,8 @@ class Section:
 
 
 def write_report(store: Path, out: Path) -> ReportPaths:
-    """Write index.html, leaderboard.csv, leaderboard.md and leaderboard.tex into the folder `out`.
+    """Write index.html, leaderboard.csv, leaderboard.md and leaderboard.tex into the folder `out`, and the
+    folders every_eval_ever and lm_eval.
 
     Equal stores give equal bytes. The store is only read.
 
@@ -88,7 +91,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         script=script,
         policy=policy(style, script),
         facets=facets_of(table.boards),
-        data=page_data(store, source, table.boards),
+        details=Details(store),
         title=_title(sections),
         demonstration=table.demonstration,
         sections=sections,
@@ -110,6 +113,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     write_atomic(paths.csv, to_csv(table).encode())
     write_atomic(paths.markdown, to_markdown(table).encode())
     write_atomic(paths.latex, to_latex(table).encode())
+    write_exports(evaluated_of(table, source), out)
     write_atomic(paths.html, page.encode())
     return paths
 

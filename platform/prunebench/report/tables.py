@@ -34,7 +34,7 @@ def _board(source: Source, model: str, weights_id: str) -> Board:
     own = {"model": model, "weights_id": weights_id}
     variants = [row for row in source.variants if own.items() <= row.items()]
     results = [row for row in source.results if own.items() <= row.items()]
-    labels, columns = labels_of(variants), columns_of(results)
+    labels, columns = labels_of(variants), columns_of(results, source.groups)
     means = mean_columns(columns)
     scores = {(row["variant_key"], row["exam_id"] or "", row["metric"] or ""): row for row in results}
     marks = _marks(variants)

@@ -127,6 +127,11 @@ def exam_id(unit: Unit) -> str:
     return sha256_json(exam_key(unit))[:16]
 
 
+def exam_group(unit: Unit) -> str:
+    """16 hex digits; exams of one group differ in nothing but the seed."""
+    return sha256_json({name: value for name, value in exam_key(unit).items() if name != "seed"})[:16]
+
+
 def save_exam(root: Path, units: Sequence[Unit]) -> str:
     """Record the ranges of one task, as the units of any one plan, so that missing ones can be seen.
 

@@ -84,8 +84,8 @@ def read_variants(root: Path) -> pd.DataFrame:
     return variants_table(root).to_pandas()
 
 
-def read_results(root: Path) -> pd.DataFrame:
-    """The results as they were last derived.
+def results_table(root: Path) -> pa.Table:
+    """The results as they were last derived, as a table of `schema.RESULTS`.
 
     Raises:
         InputError: not a store, or a torn file, named.
@@ -96,7 +96,12 @@ def read_results(root: Path) -> pd.DataFrame:
         tables = [read_parquet(path, RESULTS) for path in sorted(folder.glob("[!.]*.parquet"))]
         return pa.concat_tables([RESULTS.empty_table(), *tables])
 
-    return retry_when_folded(read).to_pandas()
+    return retry_when_folded(read)
+
+
+def read_results(root: Path) -> pd.DataFrame:
+    """`results_table` as a frame."""
+    return results_table(root).to_pandas()
 
 
 def units_present(root: Path) -> set[str]:

@@ -7,13 +7,7 @@
   const tables = Array.from(document.querySelectorAll("table.lead"));
   let state = new URLSearchParams();
 
-  // A reference is EXAM[,EXAM...]:METRIC; its examples are the exams that the number is made of.
-  const parts = (reference) => {
-    const end = reference.indexOf(":");
-    return { exams: reference.slice(0, end).split(","), metric: reference.slice(end + 1) };
-  };
-
-  // The reference of each column of a body row; the error and the retained part belong to the value before them.
+  // The column of each cell of a row; the error and the retained part belong to the value before them.
   const columns = (row) => {
     const found = [];
     let last = "";
@@ -23,14 +17,13 @@
     }
     return found;
   };
-  const kept = (reference) =>
-    !reference ||
-    parts(reference).exams.every((exam) =>
-      ["task", "backend"].every((name) => {
-        const wanted = state.get(name);
-        return !wanted || !data.exams[exam] || data.exams[exam][name] === wanted;
-      })
-    );
+  // A mean is shown where all that it is over is shown.
+  const kept = (column) =>
+    !column ||
+    ["task", "backend"].every((name) => {
+      const wanted = state.get(name);
+      return !wanted || data.columns[column][name].every((own) => own === wanted);
+    });
 
   const filterTable = (table) => {
     const rows = Array.from(table.tBodies[0].rows);
@@ -129,44 +122,33 @@
   const list = (pairs) => {
     const made = element("dl");
     for (const [name, value] of pairs)
-      if (value !== "" && value !== null && value !== undefined)
-        made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
+      made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
     return made;
   };
 
   const show = () => {
-    const [key, reference] = (state.get("cell") || "").split("/");
+    const [key, number] = (state.get("cell") || "").split(".");
     const row = Object.hasOwn(data.rows, key) && data.rows[key];
-    const wanted = reference ? parts(reference) : { exams: [] };
-    for (const cell of document.querySelectorAll(".chosen")) cell.classList.remove("chosen");
-    panel.hidden = !row || !wanted.exams.length;
-    if (panel.hidden) return;
-    for (const cell of document.querySelectorAll(`tr[data-v="${key}"] td[data-x="${CSS.escape(reference)}"]`))
-      cell.classList.add("chosen");
+    const cell = row && Object.hasOwn(row.cells, number) && row.cells[number];
+    for (const one of document.querySelectorAll(".chosen")) one.classList.remove("chosen");
+    panel.hidden = !cell;
+    if (!cell) return;
+    for (const one of document.querySelectorAll(`tr[data-v="${key}"] td[data-x="${number}"]`))
+      one.classList.add("chosen");
+    const column = data.columns[number];
+    panel.querySelector("h2").textContent = `${row.name}: ${column.name}, ${column.metric}`;
     const body = panel.querySelector("div");
-    panel.querySelector("h2").textContent = `${row.name}, ${wanted.metric}`;
-    body.replaceChildren();
-    for (const exam of wanted.exams) {
-      const about = Object.hasOwn(data.exams, exam) && data.exams[exam];
-      const result = (data.cells[key] || []).find((one) => one[0] === exam && (one[1] === wanted.metric || !one[1]));
-      const [, , value, error, count, status] = result || [];
-      body.append(
-        element("h3", about ? about.task : exam),
-        list([
-          ["value", value],
-          ["standard error", error],
-          ["documents", count],
-          ["status", status || (result ? "ok" : row.status || "not evaluated: no run asked for it")],
-          ...(about ? about.key : []),
-        ])
-      );
-    }
-    body.append(element("h3", "row"), list(row.facts));
-    const files = (data.files[row.plan] || []).map((number) => data.paths[number]);
-    if (files.length)
+    body.replaceChildren(
+      list(Object.entries(cell)),
+      element("h3", "key"),
+      list(column.key.length ? column.key : [["mean of", column.task.join(", ")]]),
+      element("h3", "row"),
+      list(row.facts)
+    );
+    if (row.files.length)
       body.append(
         element("h3", "scores of each document"),
-        element("p", `${files.join(", ")} in the store, where plan_id is ${row.plan}:`),
+        element("p", `${row.files.join(", ")} in the store:`),
         element("pre", `SELECT * FROM 'STORE/samples/*.parquet' WHERE plan_id = '${row.plan}'`)
       );
   };
@@ -201,7 +183,7 @@
     }
     const cell = target.closest("td[data-x]");
     if (!cell) return false;
-    const chosen = `${cell.parentElement.dataset.v}/${cell.dataset.x}`;
+    const chosen = `${cell.parentElement.dataset.v}.${cell.dataset.x}`;
     set("cell", state.get("cell") === chosen ? "" : chosen);
     return true;
   };
