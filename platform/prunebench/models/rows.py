@@ -15,8 +15,8 @@ import numpy.typing as npt
 from prunebench.errors import InputError
 
 PACK_TOKENS = 512
-"""More fill a GPU better, but attention inside a pack grows with their square: measured on one CPU thread
-with the 135M model, packs of 2,048 took 1.5 times as long a token."""
+"""Measured on one CPU thread with 10 blocks of the 135M model and 1,351 tokens of 16 documents: 1.06 s in packs
+of 512, 1.16 in packs of 128, 1.44 in a single one, because attention inside a pack grows with its square."""
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
