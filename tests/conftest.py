@@ -95,6 +95,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def write_tiny() -> Callable[..., Path]:
+    """Writes a tiny random model of other settings than those in TINY, with a byte tokenizer."""
+
+    def write(folder: Path, **settings: Any) -> Path:
+        _save_model(settings, folder)
+        _save_tokenizer(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def load_tiny(tiny: Callable[[str], Path]) -> Callable[[str], Any]:
     """Gives the DenseModel (float32, sdpa) of a tiny model by its name in TINY, loaded once."""
     from prunebench.models.checkpoint import Checkpoint

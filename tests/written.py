@@ -10,6 +10,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from prunebench.config.experiment import load_experiment
+from prunebench.data.tasks import Question
+from prunebench.evaluation.generation.base import Request, Sampling
+from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import Outcome, run_benchmark
 from prunebench.pipeline.executor import LocalExecutor
@@ -30,6 +33,13 @@ def write_chat_model(source: Path, folder: Path) -> Path:
     config["max_position_embeddings"] = 2048
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def request_for(codec: Codec, text: str, *, seed: int = 0, stop: tuple[str, ...] = (), **sampling) -> Request:
+    """A question in chat; greedy unless a temperature is given."""
+    question = Question(prompt=text, raw=False, grader="integer", reference="1", stop=stop)
+    chosen = Sampling(**{"context": 512, "max_tokens": 24, **sampling})
+    return Request(prompt=codec.encode(question), sampling=chosen, seed=seed, stop=stop)
 
 
 def write_mirror(folder: Path, questions: Sequence[str] = QUESTIONS) -> Path:
