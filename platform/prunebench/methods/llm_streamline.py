@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
@@ -29,7 +29,9 @@ class LLMStreamline(Method[LLMStreamlineParams]):
     params: ClassVar[type[Params]] = LLMStreamlineParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
 

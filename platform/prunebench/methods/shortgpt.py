@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
@@ -28,7 +28,9 @@ class ShortGPT(Method[ShortGPTParams]):
     params: ClassVar[type[Params]] = ShortGPTParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
 

@@ -1,7 +1,7 @@
 """What a search may try of a method's parameters: plain data, from which any sampler can be fed."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from prunebench.errors import InputError
 
@@ -47,6 +47,15 @@ class Choices:
 
 
 Distribution: TypeAlias = Ints | Floats | Choices
+
+
+class Piece(NamedTuple):
+    """A part of a continuous range, from `low` to `high`, in which every number means the same plan."""
+
+    low: float
+    high: float
+    value: float | None
+    """The number that stands for all; None for a limit: so narrow that it need not hold one."""
 
 
 def _ordered(low: float, high: float) -> None:
