@@ -191,11 +191,15 @@ class Interrupted(Recording):
                 raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("storage", ["journal", "sqlite"])
-def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(
-    write_search, tmp_path, storage
-):
-    url = None if storage == "journal" else f"sqlite:///{tmp_path}/study.db"
+@pytest.fixture(params=["journal", "sqlite", "postgres"])
+def url(request, tmp_path):
+    """None for the journal, else the URL of a database."""
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_url")
+    return None if request.param == "journal" else f"sqlite:///{tmp_path}/study.db"
+
+
+def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(write_search, tmp_path, url):
     path, store = write_search(), tmp_path / "store"
     undisturbed = run(path, tmp_path / "undisturbed")
     path = write_search(storage=url)
@@ -214,12 +218,12 @@ def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(
     )
     pd.testing.assert_frame_equal(scored(store), scored(tmp_path / "undisturbed"))
     assert diff(tmp_path / "undisturbed", store) == []
-    assert (store / "trials" / "tune.journal").exists() == (storage == "journal")
+    assert (store / "trials" / "tune.journal").exists() == (url is None)
 
 
 @pytest.mark.timeout(600)
-def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search, tmp_path):
-    path, store = write_search(), tmp_path / "store"
+def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search, tmp_path, url):
+    path, store = write_search(storage=url), tmp_path / "store"
     words = ["search", str(path), "--store", str(store), "--quiet", "--json"]
     command = [sys.executable, "-c", "from prunebench.cli import main; main()", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -231,7 +235,7 @@ def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    undisturbed = run(path, tmp_path / "undisturbed")
+    undisturbed = run(write_search(), tmp_path / "undisturbed")
     found = json.loads(done.stdout)
     assert (found["asked"], found["failed"]) == (undisturbed.asked, 0)
     pd.testing.assert_frame_equal(scored(store), scored(tmp_path / "undisturbed"))
@@ -328,7 +332,7 @@ def test_a_search_without_any_feasible_setting_is_exit_code_3_with_the_nearest(
     assert done.value.code == 3
     captured = capsys.readouterr()
     assert "infeasible 2" in captured.out
-    assert "no setting meets the budget" in captured.err
+    assert "no setting meets the demands" in captured.err
     assert "nearest: 0 and 4" in captured.err
 
 
@@ -358,8 +362,8 @@ def test_a_space_outside_the_methods_is_refused_before_anything_runs(write_searc
 def test_the_command_prints_the_choice_beside_the_rules(write_search, tmp_path, capsys):
     path = write_search(methods=[{"method": "lorp"}])
     for words, parts in (
-        ([], ("paper's rule     lorp:", "best (trial", "asked 5,")),
-        (["--json"], ('"asked": 5', '"objective": "chosen_by.perplexity"')),
+        ([], ("rule (K by the RLS rule)  lorp: chosen_by.perplexity", "best (trial", "asked 5,")),
+        (["--json"], ('"asked": 5', '"name": "chosen_by.perplexity"', '"rule": "K by the RLS rule"')),
     ):
         with pytest.raises(SystemExit) as done:
             cli.main(["search", str(path), "--quiet", *words])

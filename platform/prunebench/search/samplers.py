@@ -1,6 +1,8 @@
 """How a study asks: every setting of a small space, else a sampler of Optuna's."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import optuna
@@ -58,6 +60,8 @@ def make_pruner(p: float | None) -> BasePruner:
         return WilcoxonPruner(p_threshold=p)
 
 
-def _experimental() -> warnings.catch_warnings[None]:
+@contextmanager
+def _experimental() -> Iterator[None]:
     """Silence what Optuna says of its parts that are marked experimental."""
-    return warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+        yield

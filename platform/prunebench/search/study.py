@@ -7,6 +7,7 @@ is lost and none counts twice, wherever the driver was killed.
 
 import math
 import random
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,15 +173,18 @@ class Study:
         """For each objective the share of each parameter in what tells good settings from bad ones.
 
         By PED-ANOVA, which also holds where a parameter exists in some settings only. Empty where fewer than
-        two settings have values, or all are of one setting.
+        two settings have values.
         """
-        done = [t for t in self._study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
-        if len({canonical_json(trial.params) for trial in done}) < 2:
+        trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len({canonical_json(trial.params) for trial in trials}) < 2:
             return [{} for _ in self._study.directions]
-        return [
-            optuna.importance.get_param_importances(self._study, target=_value(place))
-            for place in range(len(self._study.directions))
-        ]
+        signs = [1 if way == StudyDirection.MINIMIZE else -1 for way in self._study.directions]
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            # It says that low targets count as good, which is why the signs are turned.
+            return [
+                optuna.importance.get_param_importances(self._study, target=_value(place, sign))
+                for place, sign in enumerate(signs)
+            ]
 
     @property
     def exhausted(self) -> bool:
@@ -220,8 +224,8 @@ class Study:
         return dict(trial.params)
 
 
-def _value(place: int) -> Callable[[FrozenTrial], float]:
-    return lambda trial: trial.values[place]
+def _value(place: int, sign: int) -> Callable[[FrozenTrial], float]:
+    return lambda trial: sign * trial.values[place]
 
 
 def _suggest(trial: Trial, name: str, distribution: Distribution) -> None:
