@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -46,9 +47,12 @@ def postgres():
         shutil.rmtree(home)
 
 
-def installed(home):
+def installed(home: Path) -> tuple[Path, dict[str, Any]]:
     """The folder of the programs, and how `subprocess` starts them: they refuse to run as root."""
-    package = Path(importlib.util.find_spec(PACKAGE).submodule_search_locations[0])
+    spec = importlib.util.find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    package = Path(spec.submodule_search_locations[0])
     if os.geteuid() != 0:
         return package / "pginstall" / "bin", {}
     # Nobody else needs to be able to read the environment that the package was installed into.

@@ -97,15 +97,24 @@ def test_the_password_of_a_storage_is_not_part_of_what_a_run_records(tmp_path):
         (lambda d: d["search"]["objective"].update(task="chosen"), "did you mean 'chosen_by'?"),
         (lambda d: d["search"]["objective"].update(metric="acc"), "no task measures chosen_by.acc"),
         (lambda d: d["search"].update(objective=[]), "search.objective"),
-        (lambda d: d["search"].update(objective=[d["search"]["objective"]] * 2), "chosen_by.perplexity stands twice"),
+        (
+            lambda d: d["search"].update(objective=[d["search"]["objective"]] * 2),
+            "chosen_by.perplexity stands twice",
+        ),
         (lambda d: d["search"]["objective"].update(metric=None), "which metric of chosen_by? give metric"),
-        (lambda d: d["search"]["objective"].update(quantity="weights_gib"), "weights_gib is a quantity of plans"),
+        (
+            lambda d: d["search"]["objective"].update(quantity="weights_gib"),
+            "weights_gib is a quantity of plans",
+        ),
         (lambda d: d["search"]["objective"].update(tasks=["quiz", "more"]), "exactly one"),
         (
             lambda d: d["search"].update(objective={"tasks": ["quiz", "chosen_by"], "metric": "acc"}),
             "no task measures chosen_by.acc",
         ),
-        (lambda d: d["search"].update(objective={"tasks": ["quiz", "quiz"], "metric": "acc"}), "stands twice"),
+        (
+            lambda d: d["search"].update(objective={"tasks": ["quiz", "quiz"], "metric": "acc"}),
+            "stands twice",
+        ),
         (lambda d: d["search"].update(constraints=[{"quantity": "weights_gib"}]), "either most or least"),
         (
             lambda d: d["search"].update(constraints=[{"task": "exam", "metric": "acc", "least": 0.5}]),

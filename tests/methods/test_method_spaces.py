@@ -10,8 +10,8 @@ from prunebench.core.budget import Budget
 from prunebench.core.shape import ModelShape
 from prunebench.errors import BudgetError
 from prunebench.methods import METHODS
-from prunebench.methods.layertrim import LayerTrimParams, trimmed
 from prunebench.methods.alpha import AlphaPiece
+from prunebench.methods.layertrim import LayerTrimParams, trimmed
 from prunebench.methods.space import Choices, Floats, Ints
 
 

@@ -16,7 +16,7 @@ QUANTITIES: Final[Mapping[Quantity, Direction]] = {
     "removed_params": "maximize",
     "weights_gib": "minimize",
 }
-"""What every plan has without being scored: all parameters that are left, projection parameters that are gone,
+"""What every plan has without being scored: parameters that are left, projection parameters that are gone,
 and the size of what is left in the model's dtype."""
 
 
@@ -29,7 +29,7 @@ class Measure(Strict):
     metric: str | None = None
     """What the tasks measure."""
     retained: bool = False
-    """In percent of the dense model: pruned/dense, and dense/pruned where lower is better; each task by itself."""
+    """In percent of the dense model: pruned/dense, or dense/pruned where lower is better, task by task."""
     quantity: Quantity | None = None
     """In place of tasks and metric."""
 

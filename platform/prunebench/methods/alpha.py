@@ -15,7 +15,7 @@ import numpy as np
 
 from prunebench.core.stats import Array
 from prunebench.errors import UnreachableError
-from prunebench.methods.space import Piece
+from prunebench.methods.space import Piece, shortest
 
 NARROWEST = Fraction(1, 2**53)
 """Spacing of float64 just below 1: a narrower interval may hold no alpha that can be written down."""
@@ -61,7 +61,9 @@ class AlphaPiece(NamedTuple):
     @property
     def plain(self) -> Piece:
         """The piece as a search lists it."""
-        return Piece(*self.bounds, None if self.limit else self.alpha)
+        low, high = self.bounds
+        value = None if self.limit else self.alpha if self.narrow else shortest(low, high)
+        return Piece(low, high, value)
 
 
 class Scores(NamedTuple):

@@ -45,8 +45,8 @@ class LaCoParams(Params):
     interval: int | None = None
     """I: how far the pointer moves down after a merge; None tries 2, 1, 3."""
     hits: Literal["highest", "all"] = "highest"
-    """Whether the walk over T ends at the largest that removes exactly N layers, or goes on down and names every
-    plan that does. The plan is the same: that of the largest T."""
+    """Whether the walk over T ends at the largest that removes exactly N layers, or goes on down and names
+    every plan that does. The plan is the same: that of the largest T."""
 
     def __post_init__(self) -> None:
         """Refuse what would merge nothing or never end."""
@@ -251,7 +251,7 @@ def _runs(collapse: Collapse, params: LaCoParams) -> tuple[Iterable[Run], frozen
 
 
 def _told(collapse: Collapse, run: Run, similarity: Callable[[PruningPlan], float]) -> dict[str, Any]:
-    """A run that removes exactly N layers, in numbers; it holds for every T from `threshold` up to the next."""
+    """A run that removes exactly N layers, in numbers: the same for every T from `threshold` to the next."""
     return {
         "merge_layers": collapse.size,
         "interval": collapse.interval,

@@ -15,7 +15,7 @@ from prunebench.errors import InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.clusters import Stage1, allocate, spectral_clusters
 from prunebench.methods.depth import finite, near
-from prunebench.methods.space import Distribution, Floats, Ints, Piece
+from prunebench.methods.space import Distribution, Floats, Ints, Piece, shortest
 
 MOST_CLUSTERS = 6
 """Largest K of the paper's sweep, which starts at 2."""
@@ -70,7 +70,7 @@ def reached(rls: float, bounds: Floats) -> tuple[Piece, ...]:
     low, high = bounds.low, bounds.high
     ends = [(low, min(rls, high))] if low <= rls else []
     ends += [(max(rls, low), high)] if rls < high else []
-    return tuple(Piece(start, stop, (start + stop) / 2) for start, stop in ends)
+    return tuple(Piece(start, stop, shortest(start, stop)) for start, stop in ends)
 
 
 class LoRP(Method[LoRPParams]):

@@ -58,6 +58,15 @@ class Piece(NamedTuple):
     """The number that stands for all; None for a limit: so narrow that it need not hold one."""
 
 
+def shortest(low: float, high: float) -> float:
+    """The number of fewest decimals strictly between two, as near to their middle as it can be.
+
+    The middle itself where none of up to 15 decimals lies between.
+    """
+    middle = (low + high) / 2
+    return next((x for digits in range(16) if low < (x := round(middle, digits)) < high), middle)
+
+
 def _ordered(low: float, high: float) -> None:
     # Written so that NaN is refused as well.
     if not low <= high:

@@ -72,7 +72,7 @@ class Found:
     failed: int
     exhausted: bool
     chosen: tuple[Row, ...]
-    """The best setting; for several objectives all that no other beats in every one. Empty where there is none."""
+    """The best setting; for several objectives all that no other beats in every one. May be empty."""
     rules: tuple[Row, ...]
     """Each method as its paper sets it."""
     importances: Mapping[str, Mapping[str, float]]

@@ -73,8 +73,8 @@ def prepare_search(search: Search) -> Quest:
     """Resolve a search file.
 
     Raises:
-        InputError: a wrong setting, nothing to search, selection text that a test task or a data set's own test
-            split holds as well, or a mean of unlike perplexities.
+        InputError: a wrong setting, nothing to search, selection text that a test task or a data set's own
+            test split holds as well, or a mean of unlike perplexities.
     """
     settings = search.search
     spaces: list[Space] = []
@@ -98,9 +98,7 @@ def prepare_search(search: Search) -> Quest:
     exams = {task.name: task for task in subject.tasks if task.name in named}
     for measure in search.measures:
         _check_mean(measure, [exams[name] for name in measure.named])
-    return Quest(
-        search=search, subject=subject, exams=tuple(exams.values()), space=spaces[0], rules=rules
-    )
+    return Quest(search=search, subject=subject, exams=tuple(exams.values()), space=spaces[0], rules=rules)
 
 
 def _refuse_test_split(search: Search, name: str) -> None:
@@ -116,8 +114,8 @@ def _refuse_test_split(search: Search, name: str) -> None:
         return
     if split == "test":
         raise InputError(
-            f"the objective's task '{name}' reads the test split of {dataset}, which nothing may be chosen by: "
-            "take its train or validation split"
+            f"the objective's task '{name}' reads the test split of {dataset}, which nothing may be chosen "
+            "by: take its train or validation split"
         )
 
 
@@ -128,8 +126,8 @@ def _check_mean(measure: Measure, tasks: Sequence[TaskData]) -> None:
     recipes = [{name: v for name, v in task.recipe.items() if name != "windows"} for task in tasks]
     if unlike := [name for name in recipes[0] if any(recipe[name] != recipes[0][name] for recipe in recipes)]:
         raise InputError(
-            f"{measure.name} is a mean over unlike recipes (other {', '.join(unlike)}): give the tasks one recipe, "
-            "or average with retained: true"
+            f"{measure.name} is a mean over unlike recipes (other {', '.join(unlike)}): give the tasks one "
+            "recipe, or average with retained: true"
         )
 
 

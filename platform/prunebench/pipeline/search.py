@@ -11,15 +11,14 @@ from pathlib import Path
 
 from prunebench.config.search import Search
 from prunebench.core.fingerprint import Json
-from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import IncompleteError
 from prunebench.evaluation.setup import ModelSetup
-from prunebench.methods.base import Measurements
-from prunebench.methods.space import Choices, Piece, Scalar
+from prunebench.methods.space import Scalar
 from prunebench.pipeline.benchmark import model_setups
 from prunebench.pipeline.evaluate import evaluate, exams, missing_plans
 from prunebench.pipeline.executor import Executor
 from prunebench.pipeline.found import Found, Goal, Row
+from prunebench.pipeline.listing import listed_branch, pieces_of
 from prunebench.pipeline.measure import measure
 from prunebench.pipeline.planning import Planned, dense_variant, plan_all
 from prunebench.pipeline.prepare import Request
@@ -99,8 +98,8 @@ class Hunt:
             first = next(iter(session.failures.values()))
             raise IncompleteError(f"the measurements failed ({first}): the same command tries them again")
         settings = quest.search.search
-        self.pieces = {branch.label: self._pieces(branch) for branch in quest.space.branches}
-        listed = Space(branches=tuple(_listed(b, self.pieces[b.label]) for b in quest.space.branches))
+        self.pieces = {branch.label: pieces_of(quest, self.seen, branch) for branch in quest.space.branches}
+        listed = Space(branches=tuple(listed_branch(b, self.pieces[b.label]) for b in quest.space.branches))
         goals = len(settings.objective)
         sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials, goals)
         self.space = listed if sampler == "grid" else quest.space
@@ -266,19 +265,6 @@ class Hunt:
                     del going[number]
         return going
 
-    def _pieces(self, branch: Branch) -> Mapping[str, tuple[Piece, ...]]:
-        """The pieces of the branch's continuous parameters, where the method can list them."""
-        rule = self.quest.rules[branch.label]
-        if not isinstance(rule, Request):
-            return {}
-        calibration = None if rule.calibration is None else self.seen.calibrations[rule.calibration]
-        measured = Measurements(
-            shape=self.quest.subject.checkpoint.shape,
-            calibration=None if calibration is None else CalibrationStats.from_bytes(calibration),
-            weights=None if self.seen.weights is None else WeightStats.from_bytes(self.seen.weights),
-        )
-        return rule.method.distinct(measured, rule.budget, rule.params, branch.space)
-
     def _request(self, point: Mapping[str, Scalar]) -> Request | str:
         branch = self.space.branch(str(point[METHOD]))
         return self.quest.request(branch, branch.params(point))
@@ -299,12 +285,3 @@ class Hunt:
             return "complete", values, None
         errors = (self.session.failures.get(unit) for unit in self.scores.units(variant.plan_id))
         return "failed", {}, next(filter(None, errors), "its evaluation did not end")
-
-
-def _listed(branch: Branch, pieces: Mapping[str, Sequence[Piece]]) -> Branch:
-    """The branch with a number for each piece in place of a continuous range."""
-    numbers = {
-        name: Choices(tuple(dict.fromkeys(piece.value for piece in own if piece.value is not None)))
-        for name, own in pieces.items()
-    }
-    return replace(branch, space={**branch.space, **numbers})

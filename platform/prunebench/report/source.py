@@ -17,8 +17,9 @@ from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
 from prunebench.store.artifacts import load_plan
-from prunebench.store.read import read_failures, read_results, read_runs, read_variants
+from prunebench.store.read import read_failures, read_results, read_runs, read_variants, run_lines
 from prunebench.store.schema import RESULTS, VARIANTS
+from prunebench.store.trials import read_studies
 
 FLOATS = frozenset({"value", "stderr"})
 INTEGERS = frozenset(field.name for field in (*RESULTS, *VARIANTS) if pa.types.is_integer(field.type))
@@ -34,6 +35,8 @@ class Source:
     failures: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     plans: Mapping[str, PruningPlan]
+    hidden: frozenset[str]
+    """Keys of variants that are trials of a search and nothing else: tables leave them out."""
 
     def models(self) -> list[tuple[str, str]]:
         """(model, weights_id) of every model, by name."""
@@ -69,7 +72,22 @@ def read_source(store: Path) -> Source:
         failures=_records(read_failures(store)),
         runs=_records(read_runs(store)),
         plans={plan_id: load_plan(store, plan_id) for plan_id in plan_ids},
+        hidden=frozenset(_only_tried(store)),
     )
+
+
+def _only_tried(store: Path) -> set[str]:
+    """Variants that a search tried, without those that it chose, that are a paper's rule, or that another run
+    asked about.
+    """
+    tried: set[str] = set()
+    for study in read_studies(store):
+        named = {row["variant_key"] for row in (*study.record["chosen"], *study.record["rules"])}
+        tried |= {trial["variant_key"] for trial in study.trials if trial["variant_key"]} - named
+    if not tried:
+        return tried
+    others = (lines for _, lines in run_lines(store) if lines[0]["record"].get("kind") != "search")
+    return tried - {line["variant_key"] for lines in others for line in lines if line["event"] == "variant"}
 
 
 def read_calibrations(store: Path, source: Source) -> list[Calibration]:

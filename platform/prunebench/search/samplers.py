@@ -15,7 +15,7 @@ from prunebench.search.spaces import Space
 Sampler: TypeAlias = Literal["grid", "tpe", "random", "nsga2"]
 
 GENERATIONS = 5
-"""NSGA-II has at least so many generations in a study, and so smaller ones than Optuna's 50 in a short study."""
+"""NSGA-II has at least so many generations in a study: smaller ones than Optuna's 50 in a short study."""
 SMALLEST, LARGEST = 8, 50
 """Trials of a generation."""
 

@@ -121,8 +121,8 @@ def space_of(entries: Sequence[SearchedMethod], shape: ModelShape, budgets: Sequ
     space = Space(branches=branches)
     if space.size == 1:
         raise InputError(
-            f"{branches[0].label} at budget {branches[0].budget.layers} leaves one setting, and so nothing to "
-            "search: widen its space, or use `prunebench run`"
+            f"{branches[0].label} at budget {branches[0].budget.layers} leaves one setting, and so nothing "
+            "to search: widen its space, or use `prunebench run`"
         )
     return space
 

@@ -54,8 +54,8 @@ def open_storage(
     except StorageInternalError as error:
         kind = "journal" if url is None else url.partition(":")[0]
         raise ResourceError(
-            f"the study's storage ({kind}) failed: {type(error.__cause__ or error).__name__}; what it held is "
-            "kept, and the same command resumes once it answers again"
+            f"the study's storage ({kind}) failed: {type(error.__cause__ or error).__name__}; the same "
+            "command resumes once it answers again"
         ) from error
     finally:
         lock.release()
@@ -88,7 +88,9 @@ def _database(url: str) -> BaseStorage:
 
     server = not url.startswith("sqlite")
     try:
-        return RDBStorage(url, engine_kwargs={"connect_args": {"connect_timeout": CONNECT_S}} if server else {})
+        return RDBStorage(
+            url, engine_kwargs={"connect_args": {"connect_timeout": CONNECT_S}} if server else {}
+        )
     # Neither message is passed on, nor the URL: both may hold a password.
     except ArgumentError as error:
         raise InputError(
@@ -96,8 +98,8 @@ def _database(url: str) -> BaseStorage:
         ) from error
     except ImportError as error:
         raise ResourceError(
-            f"the study's storage ({url.partition(':')[0]}) needs a driver that is not installed: for PostgreSQL "
-            "pip install 'prunebench[postgres]'"
+            f"the study's storage ({url.partition(':')[0]}) needs a driver that is not installed: for "
+            "PostgreSQL pip install 'prunebench[postgres]'"
         ) from error
     except SQLAlchemyError as error:
         raise ResourceError(

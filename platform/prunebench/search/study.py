@@ -33,6 +33,7 @@ from prunebench.search.trials import (
     Asked,
     Tried,
     point_of,
+    told,
     tried_of,
 )
 
@@ -225,7 +226,7 @@ class Study:
 
 
 def _value(place: int, sign: int) -> Callable[[FrozenTrial], float]:
-    return lambda trial: sign * trial.values[place]
+    return lambda trial: sign * told(trial)[place]
 
 
 def _suggest(trial: Trial, name: str, distribution: Distribution) -> None:
@@ -265,7 +266,7 @@ def open_study(
         pruning: p-value from which on a trial counts as hopeless; None evaluates every trial whole.
 
     Raises:
-        InputError: the study of that name is about something else, or the journal is another study's or damaged.
+        InputError: the study of that name is about something else, or the journal is another's or damaged.
         ResourceError: the storage cannot be reached, or another process searches with this study.
     """
     with open_storage(

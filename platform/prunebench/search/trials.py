@@ -55,16 +55,22 @@ def point_of(trial: FrozenTrial) -> Point:
 
 def tried_of(trial: FrozenTrial) -> Tried:
     """A trial as the program sees it."""
-    told = trial.user_attrs
+    attributes = trial.user_attrs
     return Tried(
         number=trial.number,
         point=point_of(trial),
         state=_state(trial),
-        values=tuple(trial.values) if trial.state == TrialState.COMPLETE else (),
-        plan_id=told.get(PLAN),
-        variant_key=told.get(VARIANT),
-        error=told.get(ERROR),
+        values=told(trial) if trial.state == TrialState.COMPLETE else (),
+        plan_id=attributes.get(PLAN),
+        variant_key=attributes.get(VARIANT),
+        error=attributes.get(ERROR),
     )
+
+
+def told(trial: FrozenTrial) -> tuple[float, ...]:
+    """The values of a trial that is complete."""
+    assert trial.values is not None  # Optuna completes no trial without
+    return tuple(trial.values)
 
 
 def _state(trial: FrozenTrial) -> State:
