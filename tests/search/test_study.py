@@ -311,3 +311,21 @@ def test_importances_tell_the_parameter_that_matters(tmp_path):
                 study.tell(one.number, [float(str(one.point["laco.merge_layers"])) ** 2], {})
         (shares,) = study.importances()
     assert shares["laco.merge_layers"] > 0.8 > 0.2 > shares["laco.interval"]
+
+
+def test_a_study_that_does_not_ask_all_asks_the_papers_settings_first(tmp_path):
+    space = space_of([SearchedMethod(method="layertrim"), SearchedMethod(method="lorp")], SHAPE, [3])
+    starts = [start for branch in space.branches if (start := branch.start(SHAPE)) is not None]
+    trim = {"method": "layertrim", "layertrim.k": 6, "layertrim.score": "energy_weight"}
+    assert starts == [{**trim, "layertrim.layer_choice": "block_bi"}]
+    narrow = SearchedMethod(method="layertrim", space={"score": ["weight"]})
+    assert space_of([narrow], SHAPE, [3]).branches[0].start(SHAPE) is None
+    for _ in range(2):
+        with opened(tmp_path, space, trials=6) as study:
+            study.begin("random", space, starts)
+            asked = ask_all(study, stop_after=3)
+    with opened(tmp_path, space, trials=6) as study:
+        tried = [trial.point for trial in study.tried()]
+    assert tried[0] == starts[0]
+    assert tried.count(starts[0]) == 1
+    assert len(asked) == 3

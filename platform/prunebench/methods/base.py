@@ -10,7 +10,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
-from prunebench.methods.space import Distribution, Piece
+from prunebench.methods.space import Distribution, Piece, Scalar
 
 Requirement: TypeAlias = Literal["calibration", "weights", "cka", "probe"]
 """`weights` are the streamed norms; `cka` adds the similarities between all pairs of layers."""
@@ -134,6 +134,10 @@ class Method(ABC, Generic[ParamsT]):
             budget: of every plan.
             fixed: parameters that are given; what they leave without effect is not declared.
         """
+        return {}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """Where in its space the paper's rule lies, as far as that is known before anything is measured."""
         return {}
 
     def distinct(

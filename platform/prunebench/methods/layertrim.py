@@ -20,7 +20,7 @@ from prunebench.core.stats import Array
 from prunebench.errors import BudgetError, InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import Selection, finite, lowest, span_similarity
-from prunebench.methods.space import Choices, Distribution, Ints
+from prunebench.methods.space import Choices, Distribution, Ints, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +143,10 @@ class LayerTrim(Method[LayerTrimParams]):
         if fixed.get("layer_choice") == "all":
             return {"score": space["score"]}
         return space
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """K = 2N, the paper's score and its choice of layers."""
+        return {"k": 2 * budget.layers, "score": "energy_weight", "layer_choice": "block_bi"}
 
     def check(self, shape: ModelShape, budget: Budget, params: LayerTrimParams) -> None:
         """Refuse budgets that trim more MLPs than there are, or leave an MLP without features."""

@@ -10,7 +10,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, span_similarity, tie_warning
-from prunebench.methods.space import Choices, Distribution
+from prunebench.methods.space import Choices, Distribution, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,10 @@ class LLMStreamline(Method[LLMStreamlineParams]):
     ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """The state before the norm."""
+        return {"last_state": "prenorm"}
 
     def check(self, shape: ModelShape, budget: Budget, params: LLMStreamlineParams) -> None:
         """Refuse a budget longer than the longest run of layers that are not protected."""

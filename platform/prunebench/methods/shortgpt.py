@@ -9,7 +9,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, lowest, span_similarity
-from prunebench.methods.space import Choices, Distribution
+from prunebench.methods.space import Choices, Distribution, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,10 @@ class ShortGPT(Method[ShortGPTParams]):
     ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """The state before the norm."""
+        return {"last_state": "prenorm"}
 
     def plan(self, seen: Measurements, budget: Budget, params: ShortGPTParams) -> Planned:
         """Remove the N layers of lowest Block Influence."""

@@ -103,7 +103,9 @@ class Hunt:
         goals = len(settings.objective)
         sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials, goals)
         self.space = listed if sampler == "grid" else quest.space
-        study.begin(sampler, self.space)
+        shape = quest.subject.checkpoint.shape
+        starts = [start for branch in self.space.branches if (start := branch.start(shape)) is not None]
+        study.begin(sampler, self.space, starts)
         self.scores = Scores(quest, session)
         self.rules: tuple[tuple[Row, Variant | None], ...] = ()
         """The papers' own rules and what they came to."""

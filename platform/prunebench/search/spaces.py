@@ -59,6 +59,13 @@ class Branch:
             point[self.name(parameter)] = value_at(distribution, digit)
         return {METHOD: self.label, **dict(reversed(point.items()))}
 
+    def start(self, shape: ModelShape) -> Point | None:
+        """The setting that is the paper's rule, where it is known and was not narrowed away."""
+        values = self.method.start(shape, self.budget)
+        if not all(name in values and holds(given, values[name]) for name, given in self.space.items()):
+            return None
+        return {METHOD: self.label, **{self.name(name): values[name] for name in self.space}}
+
     def params(self, point: Mapping[str, Scalar]) -> dict[str, Any]:
         """The method's parameters at a setting."""
         return {**self.entry.params, **{name: point[self.name(name)] for name in self.space}}
@@ -189,6 +196,15 @@ def _inside(declared: Distribution | None, value: Scalar) -> None:
         case Floats(low, high):
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise InputError(f"{value!r} is not a number from {low} to {high}")
+
+
+def holds(distribution: Distribution, value: Scalar) -> bool:
+    """Whether a distribution has a value."""
+    try:
+        _inside(distribution, value)
+    except InputError:
+        return False
+    return True
 
 
 def _check_values(entry: SearchedMethod, name: str, distribution: Distribution) -> None:

@@ -57,12 +57,13 @@ class Study:
         """How the study asks; None before `begin`."""
         return self._study.user_attrs.get(SAMPLER)
 
-    def begin(self, sampler: Sampler, space: Space) -> None:
+    def begin(self, sampler: Sampler, space: Space, first: Sequence[Point] = ()) -> None:
         """Queue again what was left running or failed, and fix how the study asks, now that all is known.
 
         Args:
             sampler: ignored by a study that has begun before.
             space: what is searched: the space of the study, with lists where a range can be listed.
+            first: settings that a new study asks before its sampler does, if it does not ask all.
         """
         if self.sampler is None:
             self._study.set_user_attr(SAMPLER, sampler)
@@ -78,6 +79,9 @@ class Study:
         for trial in trials:
             if trial.state == TrialState.RUNNING:
                 self._study.tell(trial.number, state=TrialState.FAIL)
+        if not trials and sampler != "grid":
+            for point in first[: self._trials]:
+                self._study.enqueue_trial(point)
         # Another seed for each resumption: the same one would begin by asking the same settings again.
         seed = self._seed + len(trials)
         self._study.sampler = make_sampler(self.sampler or sampler, seed, space, self._trials)
