@@ -1,11 +1,11 @@
-"""SimDiff's alpha: does the ternary search of Algorithm 1 find the best set of layers that any alpha removes?
+"""SimDiff's alpha: does the ternary search of Algorithm 1 find the best set that any alpha removes?
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/exact.py [--model DIR] [--budgets 3 5 6 7 9]
 
 Both policies are asked the program's own way, on one calibration and one probe corpus: `ternary` hopes for a
 loss with one minimum over alpha, `exact` scores every distinct set once. Printed are, for each metric and
-budget, the number of distinct sets, how many sets each policy scored, and the loss of each: the ternary search
-missed the optimum where its loss is higher. A set that both ask for is scored once.
+budget, the number of distinct sets, how many sets each policy scored, and the loss of each: the ternary
+search missed the optimum where its loss is higher. A set that both ask for is scored once.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Searches on the real model: what was asked, distinct and evaluated, and the time against scoring each trial.
+"""Searches on the real model: trials asked, distinct and evaluated, and the time against scoring each.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/search.py [NAMES of configs/search] [--store FOLDER] [--ray]
 
-Every search runs on one store, in this process, with a model that is loaded before the clock starts. Then each
-trial that was asked is evaluated by itself, whether or not another one came to the same plan: the ratio of the
-two times is what remembered plans and hopeless trials save. (Measuring, planning and the tests of the choice
-are in the first time alone.) The best setting of each branch has to be at least as good as the paper's rule on
-the selection text.
+Every search runs on one store, in this process, with a model that is loaded before the clock starts. Then
+each trial that was asked is evaluated by itself, whether or not another one came to the same plan: the ratio
+of the two times is what remembered plans and hopeless trials save. (Measuring, planning and the tests of the
+choice are in the first time alone.) The best setting of each branch has to be at least as good as the paper's
+rule on the selection text.
 
 With --ray the first named search also runs on one and on two workers of a local Ray cluster, each on a store
 of its own: both have to come to the same best value.

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from prunebench.report.heatmap import colour
 from prunebench.report.history import BLUE, GREY, finite, outcome
-from prunebench.report.plot import short
+from prunebench.report.plot import short, value_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
 from prunebench.report.svg import FAINT, GRID, figure, linear_ticks, scale, tag, text
 
@@ -59,8 +59,7 @@ def _cell(goal: Goal, trial: Trial, x: float, y: float, values: Sequence[float])
             tag("rect", **box, fill="#f4f4f2", stroke=GRID),
             tag("path", d=arms, stroke=FAINT, stroke_width=1.2, fill="none"),
         )
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    part = (min(value, high) - low) / (high - low) if high > low else 1.0
+    part = value_axis(values).scale(0, 1)(value)
     part = 1 - part if goal.direction == "minimize" else part
     ink = "light" if part < DARK else ""
     threshold = trial.chosen.get("threshold")
