@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("experiments",)
+pytest_plugins = ("experiments", "postgres", "searches")
 
 # Other work on the machine may slow an example down, and a failure has to come back on the next run.
 settings.register_profile("repeatable", deadline=None, derandomize=True)

@@ -10,8 +10,8 @@ from prunebench.core.budget import Budget
 from prunebench.core.shape import ModelShape
 from prunebench.errors import BudgetError
 from prunebench.methods import METHODS
+from prunebench.methods.alpha import AlphaPiece
 from prunebench.methods.layertrim import LayerTrimParams, trimmed
-from prunebench.methods.simdiff import AlphaPiece
 from prunebench.methods.space import Choices, Floats, Ints
 
 
@@ -31,7 +31,7 @@ def shape_of(num_layers=12, intermediate_size=44):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_space_is_of_parameters_that_the_method_has_and_takes(name):
     method = METHODS[name]
-    for parameter, distribution in method.space(shape_of(), Budget(3)).items():
+    for parameter, distribution in method.space(shape_of(), Budget(3), {}).items():
         assert parameter in {field.name for field in fields(method.params)}
         ends = (
             distribution.values
@@ -44,22 +44,22 @@ def test_every_space_is_of_parameters_that_the_method_has_and_takes(name):
 
 def test_the_spaces_hold_the_papers_ranges():
     shape, budget = shape_of(), Budget(3)
-    assert METHODS["simdiff_mssd"].space(shape, budget) == {"alpha": Floats(0, 1)}
-    assert METHODS["lorp"].space(shape, budget) == {"clusters": Ints(2, 6)}
-    assert METHODS["laco"].space(shape, budget) == {"merge_layers": Ints(2, 8), "interval": Ints(1, 4)}
-    assert METHODS["last_n"].space(shape, budget) == {}
+    assert METHODS["simdiff_mssd"].space(shape, budget, {}) == {"alpha": Floats(0, 1)}
+    assert METHODS["lorp"].space(shape, budget, {}) == {"clusters": Ints(2, 6)}
+    assert METHODS["laco"].space(shape, budget, {}) == {"merge_layers": Ints(2, 8), "interval": Ints(1, 4)}
+    assert METHODS["last_n"].space(shape, budget, {}) == {}
 
 
 def test_ranges_end_where_the_model_does():
-    assert METHODS["wrp"].space(shape_of(4), Budget(1))["clusters"] == Ints(2, 4)
-    assert METHODS["laco"].space(shape_of(4), Budget(1))["merge_layers"] == Ints(2, 4)
+    assert METHODS["wrp"].space(shape_of(4), Budget(1), {})["clusters"] == Ints(2, 4)
+    assert METHODS["laco"].space(shape_of(4), Budget(1), {})["merge_layers"] == Ints(2, 4)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5])
 @pytest.mark.parametrize("intermediate_size", [44, 97, 200])
 def test_layertrims_k_starts_at_the_smallest_that_leaves_a_feature(budget, intermediate_size):
     shape = shape_of(intermediate_size=intermediate_size)
-    k = METHODS["layertrim"].space(shape, Budget(budget))["k"]
+    k = METHODS["layertrim"].space(shape, Budget(budget), {})["k"]
     assert isinstance(k, Ints)
     assert k.high == min(shape.num_layers, 4 * budget)
     count, kept = trimmed(shape, Budget(budget), LayerTrimParams(k=k.low))

@@ -26,8 +26,10 @@ from prunebench.report.notes import (
     runs_of,
     warnings_of,
 )
+from prunebench.report.searching import search_section
 from prunebench.report.security import policy
 from prunebench.report.source import Calibration, Source, read_calibrations, read_source, read_weights
+from prunebench.report.studies import studies_of
 from prunebench.report.tables import leaderboard
 from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
 from prunebench.store.append import write_atomic
@@ -64,6 +66,8 @@ class Section:
     curves: tuple[Markup, ...]
     layer_map: Markup
     similarities: tuple[Markup, ...]
+    num_features: int | None
+    """The dense MLP width, where it is known."""
     warnings: tuple[Warned, ...]
     plannings: tuple[Planning, ...]
 
@@ -82,6 +86,8 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     table = leaderboard(source)
     calibrations = read_calibrations(store, source)
     sections = tuple(_section(store, source, board, calibrations) for board in table.boards)
+    widths = {one.board.model: one.num_features for one in sections}
+    searches = [search_section(study, source, widths) for study in studies_of(store, source)]
     failures, mended = failures_of(source)
     others = [one for one in calibrations if not one.weights_id]
     templates = environment()
@@ -95,6 +101,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         title=_title(sections),
         demonstration=table.demonstration,
         sections=sections,
+        searches=searches,
         others=[_calibration_map(one) for one in others],
         runs=runs_of(source),
         failures=failures,
@@ -152,6 +159,7 @@ def _section(store: Path, source: Source, board: Board, calibrations: Sequence[C
         curves=tuple(curves(board)),
         layer_map=layer_map(board, source.plans, num_features),
         similarities=tuple(similarities),
+        num_features=num_features,
         warnings=tuple(warnings_of(board, source)),
         plannings=tuple(plannings_of(board)),
     )

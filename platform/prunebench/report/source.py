@@ -17,7 +17,8 @@ from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
 from prunebench.store.artifacts import exam_group, load_exam, load_plan
-from prunebench.store.read import read_failures, read_runs, results_table, variants_table
+from prunebench.store.read import read_failures, read_runs, results_table, run_lines, variants_table
+from prunebench.store.trials import read_studies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class Source:
     plans: Mapping[str, PruningPlan]
     groups: Mapping[str, str]
     """Exam id -> group, as `store.artifacts.exam_group`, of every exam that was recorded."""
+    hidden: frozenset[str]
+    """Keys of variants that are trials of a search and nothing else: tables leave them out."""
 
     def models(self) -> list[tuple[str, str]]:
         """(model, weights_id) of every model, by name."""
@@ -70,7 +73,22 @@ def read_source(store: Path) -> Source:
         runs=_records(read_runs(store)),
         plans={plan_id: load_plan(store, plan_id) for plan_id in plan_ids},
         groups={name: exam_group(ranges[0]) for name, ranges in units.items() if ranges},
+        hidden=frozenset(_only_tried(store)),
     )
+
+
+def _only_tried(store: Path) -> set[str]:
+    """Variants that a search tried, without those that it chose, that are a paper's rule, or that another run
+    asked about.
+    """
+    tried: set[str] = set()
+    for study in read_studies(store):
+        named = {row["variant_key"] for row in (*study.record["chosen"], *study.record["rules"])}
+        tried |= {trial["variant_key"] for trial in study.trials if trial["variant_key"]} - named
+    if not tried:
+        return tried
+    others = (lines for _, lines in run_lines(store) if lines[0]["record"].get("kind") != "search")
+    return tried - {line["variant_key"] for lines in others for line in lines if line["event"] == "variant"}
 
 
 def read_calibrations(store: Path, source: Source) -> list[Calibration]:

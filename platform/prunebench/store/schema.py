@@ -130,7 +130,11 @@ TRIALS = _schema(
     variant_key=pa.string(),
     error=pa.string(),
 )
-"""Derived from a study, which is the truth: its settings in the order in which they were asked."""
+"""Derived from a study, which is the truth: its settings in the order in which they were asked. `value` is
+the first objective's."""
+
+TRIAL_VALUES = _schema(study=pa.string(), trial=pa.int64(), objective=pa.string(), value=pa.float64())
+"""Derived as TRIALS: every objective of every setting that has values."""
 
 
 EXTERNAL_RESULTS = _schema(
