@@ -18,7 +18,7 @@ from prunebench.errors import InputError
 from prunebench.evaluation.scoring import grader_named
 from prunebench.evaluation.scoring.sandbox import Limits, Outcome, Trial, missing_guard, run_trial
 
-SOURCES = Path(__file__).parents[2] / "platform"
+SOURCES = os.pathsep.join([str(Path(__file__).parents[2] / "platform"), os.environ.get("PYTHONPATH", "")])
 MARK = 50_000_000 + os.getpid()
 """Bytes of the jail's disk: stands in the command line of every process of this file's trials."""
 
@@ -163,7 +163,7 @@ def test_a_program_sees_none_of_the_files_outside(tmp_path, monkeypatch):
     program = (
         "import os\n"
         f"seen = [path for path in {paths} if os.path.exists(path)]\n"
-        "writable = [path for path in ('/usr/lib', os.__file__, '/etc') if os.access(path, os.W_OK)]\n"
+        "writable = [path for path in ('/', '/usr/lib', os.__file__, '/etc') if os.access(path, os.W_OK)]\n"
         "def double(x):\n"
         "    try:\n"
         f"        return open({str(secret)!r}).read()\n"
@@ -250,7 +250,7 @@ def test_nothing_is_left_when_the_grading_process_is_killed():
         "trial = Trial(program='import time; time.sleep(1000)', entry_point='f', setup='', test='')\n"
         f"run_trial(trial, Limits(cpu_seconds=9, wall_seconds=900, disk_bytes={MARK}))"
     )
-    grading = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCES)})
+    grading = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": SOURCES})
     _wait_until(lambda: len([line for line in left() if "-I" in line]) >= 3)
     os.kill(grading.pid, signal.SIGKILL)
     grading.wait()
@@ -286,7 +286,7 @@ def test_a_machine_without_a_guard_is_refused_with_its_name():
         without = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
         command = ["unshare", "--user", "--map-root-user", "sh", "-c", without, "sh", *command]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(SOURCES)}, capture_output=True, text=True, check=True
+        command, env={**os.environ, "PYTHONPATH": SOURCES}, capture_output=True, text=True, check=True
     )
     assert done.stdout.count("4 code from models cannot be run on this machine: it gives no ") == 2
     if not missing_guard():

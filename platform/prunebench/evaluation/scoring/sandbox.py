@@ -31,6 +31,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ from prunebench.errors import ResourceError
 
 PACKAGES = ("numpy",)
 """What programs and tests may import beside the standard library: MBPP+ compares floats with numpy."""
+_GRACE = 5.0
+"""Seconds in which processes that were told to end have to be gone."""
 _SYSTEM = (
     "/lib",
     "/lib64",
@@ -153,10 +156,26 @@ def _outcome(output: bytes, complaint: bytes, nonce: str, code: int) -> Outcome:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End the whole process group, whatever state it is in, and wait for its leader."""
+    """End what has not ended: the judge first, which ends the candidate and waits for it."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+        process.terminate()
+        try:
+            process.communicate(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    _wait_for_group(process.pid)
+
+
+def _wait_for_group(group: int) -> None:
+    """Wait for the candidate's init, which goes when all that the candidate started is gone."""
+    deadline = time.monotonic() + _GRACE
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
 
 
 def _environment() -> dict[str, str]:

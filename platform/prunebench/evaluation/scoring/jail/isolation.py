@@ -46,6 +46,8 @@ _STAGE = Path("/proc")
 _DEVICES = ("/dev/null", "/dev/urandom")
 _HOME = "tmp"
 """The folder of the new root that is left writable, and the working folder."""
+_INODES = 4096
+"""Files and folders that may be made in it."""
 
 
 class MissingGuard(Exception):
@@ -160,28 +162,36 @@ def _map_users(pid: int) -> int:
 
 def _build_root(libc: _Libc, paths: Sequence[str], disk_bytes: int) -> None:
     libc.call("mount", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-    options = f"size={disk_bytes},nr_inodes=4096,mode=755"
-    libc.call("mount", b"tmpfs", bytes(_STAGE), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode())
+    _mount_memory(libc, _STAGE, f"size=1m,nr_inodes={_INODES},mode=755")
     home = _STAGE / _HOME
     home.mkdir()
-    home.chmod(0o1777)
+    _mount_memory(libc, home, f"size={disk_bytes},nr_inodes={_INODES},mode=1777")
     for path in (*paths, *_DEVICES):
         if Path(path).exists():
-            _bind(libc, Path(path), read_only=path not in _DEVICES)
+            _bind(libc, Path(path))
+            if path not in _DEVICES:
+                _make_read_only(libc, _STAGE / path[1:])
+    _make_read_only(libc, _STAGE)
 
 
-def _bind(libc: _Libc, path: Path, *, read_only: bool) -> None:
+def _mount_memory(libc: _Libc, place: Path, options: str) -> None:
+    libc.call("mount", b"tmpfs", bytes(place), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode())
+
+
+def _bind(libc: _Libc, path: Path) -> None:
     place = _STAGE / path.relative_to("/")
     folder = place if path.is_dir() else place.parent
     folder.mkdir(parents=True, exist_ok=True)
     if not path.is_dir():
         place.touch()
     libc.call("mount", bytes(path), bytes(place), None, _MS_BIND | _MS_REC, None)
-    if read_only:
-        held = os.statvfs(place).f_flag
-        kept = sum(flag for seen, flag in _KEPT_FLAGS.items() if held & seen)
-        flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV | kept
-        libc.call("mount", None, bytes(place), None, flags, None)
+
+
+def _make_read_only(libc: _Libc, place: Path) -> None:
+    held = os.statvfs(place).f_flag
+    kept = sum(flag for seen, flag in _KEPT_FLAGS.items() if held & seen)
+    flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV | kept
+    libc.call("mount", None, bytes(place), None, flags, None)
 
 
 def _drop_privileges(libc: _Libc, user: int, group: int) -> None:

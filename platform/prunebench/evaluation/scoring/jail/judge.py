@@ -33,6 +33,10 @@ class CandidateGoneError(BaseException):
     """The candidate's process ended; no test may catch it."""
 
 
+class StoppedError(BaseException):
+    """Whoever waits for the verdict does not want it any more."""
+
+
 class CandidateError(Exception):
     """The candidate's code raised what the message says."""
 
@@ -58,15 +62,18 @@ def main() -> None:
     _limit(settings)
     sys.path[:] = [*sys.path[1:], *settings["packages"]]
     importlib.invalidate_caches()
+    signal.signal(signal.SIGTERM, _stop)
     init, channel = _start_candidate(settings)
     job = json.loads(sys.stdin.buffer.read())
     try:
         verdict, error = _judge(job, channel)
     except CandidateGoneError as gone:
         verdict, error = "timed_out" if _fate(init) == _OUT_OF_TIME else "failed", str(gone)
+    except StoppedError:
+        _end(init)
+        return
     else:
-        os.kill(init, signal.SIGKILL)
-        os.waitpid(init, 0)
+        _end(init)
     _print(verdicts, {"verdict": verdict, "error": error[:MAX_ERROR], "nonce": job["nonce"]})
 
 
@@ -103,6 +110,7 @@ def _start_candidate(settings: dict[str, Any]) -> tuple[int, socket.socket]:
     init = os.fork()
     if init == 0:
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with_parent()
             _run_init(theirs, settings)
         finally:
@@ -134,6 +142,7 @@ def _judge(job: dict[str, str], channel: socket.socket) -> tuple[str, str]:
 
     Raises:
         CandidateGoneError: its process ended.
+        StoppedError: there was no time left.
     """
 
     def ask(message: object) -> object:
@@ -156,7 +165,7 @@ def _judge(job: dict[str, str], channel: socket.socket) -> tuple[str, str]:
         exec(compile(job["setup"], "<setup>", "exec"), names)
         names[job["entry_point"]] = candidate
         exec(compile(job["test"], "<test>", "exec"), names)
-    except CandidateGoneError:
+    except (CandidateGoneError, StoppedError):
         raise
     except CandidateError as error:
         return "failed", str(error)
@@ -180,6 +189,15 @@ def _fate(init: int) -> int:
         if ended:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
+    _end(init)
+    return _ENDED
+
+
+def _end(init: int) -> None:
+    """End the candidate and all that it started; they are gone when this returns."""
     os.kill(init, signal.SIGKILL)
     os.waitpid(init, 0)
-    return _ENDED
+
+
+def _stop(_signal: int, _frame: object) -> NoReturn:
+    raise StoppedError
