@@ -240,20 +240,21 @@ def item(texts, **changes):
         Document(
             doc_id=i,
             doc_hash=str(i),
-            payload=Question(prompt=text, raw=False, grader="integer", reference=str(i)),
+            payload=Question(prompt=text, raw=False, grader="integer", reference=i),
         )
         for i, text in enumerate(texts)
     )
     return GenerateItem(model="m", engine="e", plan=DENSE, units=units, documents=documents, **changes)
 
 
-def messages(one, tools):
-    return list(Writing(item=one, tools=tools, allow_code_execution=False, threads=1).messages())
+def messages(one, codec, engine):
+    writing = Writing(item=one, engine=engine, codec=codec, allow_code_execution=False, threads=1)
+    return list(writing.messages())
 
 
 def test_text_comes_before_its_score_and_both_name_their_unit(codec):
     one = item(("a", "b"))
-    found = messages(one, lambda: (FakeEngine(codec, None), codec))
+    found = messages(one, codec, lambda: FakeEngine(codec, None))
     for unit in one.units:
         own = [message for message in found if message.unit == unit]
         assert [type(message) for message in own] == [Generated, UnitDone]
@@ -268,10 +269,10 @@ def test_what_is_written_already_is_scored_without_an_engine(codec):
     for unit in one.units:
         one = one.with_known(unit.generation_id, text)
 
-    def no_tools():
+    def no_engine():
         raise AssertionError("an engine was asked for")
 
-    found = messages(one, no_tools)
+    found = messages(one, codec, no_engine)
     assert sorted(message.unit.start for message in found) == [0, 1]
     scores = {
         message.unit.start: sample.value
@@ -286,7 +287,7 @@ def test_a_graders_fault_fails_its_own_unit_and_the_rest_goes_on(codec):
     one = item(("a", "b", "c"))
     broken = replace(one.documents[1], payload=replace(one.documents[1].payload, grader="no such grader"))
     one = replace(one, documents=(one.documents[0], broken, one.documents[2]))
-    found = messages(one, lambda: (FakeEngine(codec, None), codec))
+    found = messages(one, codec, lambda: FakeEngine(codec, None))
     failed = [message for message in found if isinstance(message, Failed)]
     assert [message.keys for message in failed] == [(one.units[1].unit_id,)]
     assert "Traceback" in failed[0].traceback
@@ -304,7 +305,7 @@ class _Slow(FakeEngine):
 
 
 def test_scores_arrive_while_the_engine_goes_on_writing(codec):
-    found = messages(item(("a", "b", "c")), lambda: (_Slow(codec, None), codec))
+    found = messages(item(("a", "b", "c")), codec, lambda: _Slow(codec, None))
     kinds = [type(message) for message in found]
     assert kinds.index(UnitDone) < len(kinds) - 1 - kinds[::-1].index(Generated)
 
