@@ -9,8 +9,8 @@ import torch
 from transformers import GenerationConfig
 
 from prunebench.core.plan import LayerSpec, PruningPlan
-from prunebench.core.unit import Failed, Generated, GenerateItem, Generation, Unit, UnitDone
-from prunebench.data.tasks import Document, Question
+from prunebench.core.unit import Failed, Generated, Generation, UnitDone
+from prunebench.data.tasks import Question
 from prunebench.errors import InputError, NonFiniteError
 from prunebench.evaluation.generation.base import Request, Sampling, request_seed
 from prunebench.evaluation.generation.codec import Codec
@@ -22,24 +22,9 @@ from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import load_model
 from prunebench.models.view import ModelView
 from swap import RecordingCodec
-from written import request_for, write_chat_model
+from written import UNIT, generation_item, request_for, write_chat_model
 
 DENSE, PRUNED = PruningPlan.dense(6), PruningPlan.without([2, 4], 6)
-UNIT = Unit(
-    weights_id="w",
-    tokenizer_hash="t",
-    plan_id=DENSE.plan_id,
-    task="task",
-    task_version="1",
-    recipe="{}",
-    document_hash="d",
-    start=0,
-    stop=1,
-    dtype="float32",
-    attention="sdpa",
-    scorer_version="integer-1",
-    generation=Sampling(context=512, max_tokens=16, temperature=0.6, top_p=0.95).to_json(),
-)
 
 
 @pytest.fixture(scope="module")
@@ -234,26 +219,13 @@ def test_the_fake_engine_writes_by_plan_prompt_and_seed(codec):
     assert len({one.text for one in written(fake, DENSE, greedy)}) == 1
 
 
-def item(texts, **changes):
-    units = tuple(replace(UNIT, start=i, stop=i + 1, document_hash=str(i)) for i in range(len(texts)))
-    documents = tuple(
-        Document(
-            doc_id=i,
-            doc_hash=str(i),
-            payload=Question(prompt=text, raw=False, grader="integer", reference=i),
-        )
-        for i, text in enumerate(texts)
-    )
-    return GenerateItem(model="m", engine="e", plan=DENSE, units=units, documents=documents, **changes)
-
-
 def messages(one, codec, engine):
     writing = Writing(item=one, engine=engine, codec=codec, allow_code_execution=False, threads=1)
     return list(writing.messages())
 
 
 def test_text_comes_before_its_score_and_both_name_their_unit(codec):
-    one = item(("a", "b"))
+    one = generation_item(("a", "b"), DENSE, "fake")
     found = messages(one, codec, lambda: FakeEngine(codec, None))
     for unit in one.units:
         own = [message for message in found if message.unit == unit]
@@ -262,7 +234,7 @@ def test_text_comes_before_its_score_and_both_name_their_unit(codec):
 
 
 def test_what_is_written_already_is_scored_without_an_engine(codec):
-    one = item(("a", "b"))
+    one = generation_item(("a", "b"), DENSE, "fake")
     text = Generation(
         prompt_hash="h", text="\\boxed{1}", num_prompt_tokens=1, num_tokens=3, finish_reason="stop"
     )
@@ -284,7 +256,7 @@ def test_what_is_written_already_is_scored_without_an_engine(codec):
 
 
 def test_a_graders_fault_fails_its_own_unit_and_the_rest_goes_on(codec):
-    one = item(("a", "b", "c"))
+    one = generation_item(("a", "b", "c"), DENSE, "fake")
     broken = replace(one.documents[1], payload=replace(one.documents[1].payload, grader="no such grader"))
     one = replace(one, documents=(one.documents[0], broken, one.documents[2]))
     found = messages(one, codec, lambda: FakeEngine(codec, None))
@@ -305,7 +277,7 @@ class _Slow(FakeEngine):
 
 
 def test_scores_arrive_while_the_engine_goes_on_writing(codec):
-    found = messages(item(("a", "b", "c")), codec, lambda: _Slow(codec, None))
+    found = messages(generation_item(("a", "b", "c"), DENSE, "fake"), codec, lambda: _Slow(codec, None))
     kinds = [type(message) for message in found]
     assert kinds.index(UnitDone) < len(kinds) - 1 - kinds[::-1].index(Generated)
 
