@@ -95,6 +95,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def save_tiny() -> Callable[[dict[str, Any], Path], None]:
+    """Saves a tiny random float32 model whose config differs from TINY_SIZES; it has no tokenizer."""
+    return _save_model
+
+
+@pytest.fixture(scope="session")
 def load_tiny(tiny: Callable[[str], Path]) -> Callable[[str], Any]:
     """Gives the DenseModel (float32, sdpa) of a tiny model by its name in TINY, loaded once."""
     from prunebench.models.checkpoint import Checkpoint

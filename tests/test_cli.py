@@ -142,13 +142,62 @@ def test_prune_exports_and_the_export_is_a_checkpoint(prunebench, tiny, tokens, 
     out_folder = tmp_path / "pruned"
     code, out, _ = prunebench(
         "prune", "--model", tiny("llama"), "--method", "layertrim", "--budget", "1",
-        "--calibration", tokens, "--out", out_folder,
+        "--calibration", tokens, "--out", out_folder, "--layout", "padded",
     )  # fmt: skip
     assert code == 0
     assert "exported to" in out
     assert (out_folder / "model.safetensors").is_file()
     code, out, _ = prunebench("prune", "--model", out_folder, "--method", "last_n", "--budget", "1", "--json")
     assert code == 0
+
+
+def test_an_export_says_which_runtimes_load_it(prunebench, tiny, tokens, tmp_path):
+    model = tiny("gemma2")
+    plan = tmp_path / "plan.json"
+    code, out, _ = prunebench(
+        "prune", "--model", model, "--method", "layertrim", "--budget", "1", "--calibration", tokens, "--json"
+    )
+    plan.write_text(json.dumps(json.loads(out)["plan"]))
+    code, out, _ = prunebench("export", "--model", model, "--plan", plan, "--out", tmp_path / "out")
+    assert code == 0
+    assert "(deployed)\n" in out
+    assert "transformers: proven in 5" in out
+    assert "; needs trust_remote_code=True\n" in out
+    assert "vllm: refused: unequal MLP widths of Gemma-2 are not served" in out
+    code, _, err = prunebench("prune", "--model", tmp_path / "out", "--method", "last_n", "--budget", "1")
+    assert code == 2
+    assert "layers of unequal sizes" in err
+    code, out, _ = prunebench(
+        "export",
+        "--model",
+        model,
+        "--plan",
+        plan,
+        "--out",
+        tmp_path / "padded",
+        "--layout",
+        "padded",
+        "--json",
+    )
+    told = json.loads(out)
+    assert told["layout"] == "padded"
+    assert told["runtimes"]["vllm"] == {"needs": "nothing", "proven": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--layout", "padded"], "give --out too"),
+        (["--prove-vllm"], "give --out too"),
+        (["--out", "x", "--layout", "thin"], "'thin' is not one of auto, deployed, padded"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused_before_planning(prunebench, tiny, words, sentence):
+    code, _, err = prunebench(
+        "prune", "--model", tiny("llama"), "--method", "last_n", "--budget", "1", *words
+    )
+    assert code == 2
+    assert sentence in err
 
 
 @pytest.mark.parametrize(
