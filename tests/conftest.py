@@ -101,6 +101,18 @@ def save_tiny() -> Callable[[dict[str, Any], Path], None]:
 
 
 @pytest.fixture(scope="session")
+def write_tiny() -> Callable[..., Path]:
+    """Writes a tiny random model of other settings than those in TINY, with a byte tokenizer."""
+
+    def write(folder: Path, **settings: Any) -> Path:
+        _save_model(settings, folder)
+        _save_tokenizer(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def load_tiny(tiny: Callable[[str], Path]) -> Callable[[str], Any]:
     """Gives the DenseModel (float32, sdpa) of a tiny model by its name in TINY, loaded once."""
     from prunebench.models.checkpoint import Checkpoint

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,12 @@ import pyarrow.parquet as pq
 import yaml
 
 from prunebench.config.experiment import load_experiment
+from prunebench.core.plan import PruningPlan
+from prunebench.core.unit import GenerateItem, Unit
+from prunebench.data.tasks import Document, Question
+from prunebench.evaluation.generation.base import Request, Sampling
+from prunebench.evaluation.generation.codec import Codec
+from prunebench.evaluation.versions import backend_version
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import Outcome, run_benchmark
 from prunebench.pipeline.executor import LocalExecutor
@@ -30,6 +37,45 @@ def write_chat_model(source: Path, folder: Path) -> Path:
     config["max_position_embeddings"] = 2048
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def request_for(codec: Codec, text: str, *, seed: int = 0, stop: tuple[str, ...] = (), **sampling) -> Request:
+    """A question in chat; greedy unless a temperature is given."""
+    question = Question(prompt=text, raw=False, grader="integer", reference="1", stop=stop)
+    chosen = replace(Sampling(context=512, max_tokens=24), **sampling)
+    return Request(prompt=codec.encode(question), sampling=chosen, seed=seed, stop=stop)
+
+
+UNIT = Unit(
+    weights_id="w",
+    tokenizer_hash="t",
+    plan_id="",
+    task="task",
+    task_version="1",
+    recipe="{}",
+    document_hash="d",
+    start=0,
+    stop=1,
+    dtype="float32",
+    attention="sdpa",
+    scorer_version="integer-1",
+    generation=Sampling(context=512, max_tokens=16, temperature=0.6, top_p=0.95).to_json(),
+)
+
+
+def generation_item(texts: Sequence[str], plan: PruningPlan, backend: str) -> GenerateItem:
+    """An item of one plan whose document i asks text i; its right answer is i."""
+    unit = replace(UNIT, plan_id=plan.plan_id, backend=backend, backend_version=backend_version(backend))
+    units = tuple(replace(unit, start=i, stop=i + 1, document_hash=str(i)) for i in range(len(texts)))
+    documents = tuple(
+        Document(
+            doc_id=i,
+            doc_hash=str(i),
+            payload=Question(prompt=text, raw=False, grader="integer", reference=str(i)),
+        )
+        for i, text in enumerate(texts)
+    )
+    return GenerateItem(model="m", engine="e", plan=plan, units=units, documents=documents)
 
 
 def write_mirror(folder: Path, questions: Sequence[str] = QUESTIONS) -> Path:

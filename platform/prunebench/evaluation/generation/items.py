@@ -6,7 +6,7 @@ Texts are graded beside the engine, which goes on writing. A fault of a grader f
 import queue
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -32,7 +32,7 @@ class Writing:
     _graded: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue)
     _grading: int = 0
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Generator[Message]:
         """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last."""
         with ThreadPoolExecutor(self.threads, thread_name_prefix="grader") as pool:
             open_places = []

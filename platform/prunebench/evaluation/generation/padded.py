@@ -6,8 +6,8 @@ nothing, so what it then holds is verified from outside, and an engine that fail
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
@@ -18,9 +18,6 @@ from prunebench.evaluation.generation.proof import Proof
 from prunebench.models.checkpoint import DTYPES, Checkpoint, tensor_name
 from prunebench.models.load import FLOATS
 from prunebench.models.view import Read, block_tensors, check_plan
-
-Module: TypeAlias = tuple[int, str]
-"""Dense layer and linear module, such as (3, "self_attn.o_proj")."""
 
 STACKED: Final = {"self_attn.qkv_proj": ("q", "k", "v"), "mlp.gate_up_proj": ("gate", "up")}
 """Modules into which vLLM stacks projections, by rows."""
@@ -46,14 +43,17 @@ class PaddedModel:
         Raises:
             EngineError: any of the three is not what it should be.
         """
-        self._engine, self._checkpoint, self._proof = engine, checkpoint, proof
+        self._engine, self._checkpoint, self.proof = engine, checkpoint, proof
         self._read = reader(checkpoint, dtype)
-        self._modules: set[Module] = set()
-        """What differs from the dense model now."""
+        self._blocks: dict[int, LayerSpec] = {}
+        """The blocks that are not the dense ones now."""
+        self._modules: dict[int, frozenset[str]] = {}
+        """Their modules that differ."""
+        self._parameters = engine_parameters(checkpoint)
+        self.checksums = self._readable(engine.digests())
+        """What each parameter has to be now, of those that the engine holds as the checkpoint does."""
         shape = checkpoint.shape
         dense = PruningPlan.dense(shape.num_layers)
-        self._dense = self._readable(engine.digests())
-        """Digest of each parameter that the engine holds as the checkpoint does."""
         proof.check(dense)
         if shape.num_layers > 1:
             known = PruningPlan.without([shape.num_layers // 2], shape.num_layers)
@@ -62,28 +62,39 @@ class PaddedModel:
             self.show(dense)
 
     def show(self, plan: PruningPlan) -> None:
-        """Make the engine's model that of `plan`; nothing is done where it is already.
+        """Make the engine's model that of `plan`, and verify that it is.
 
         Raises:
+            InputError: a plan for a model of other sizes.
             EngineError: the engine holds something else afterwards.
+            NonFiniteError: the pruned model has logits that are not finite.
         """
-        changed = padded_tensors(plan, self._checkpoint, self._read)
-        sent = dict(changed)
-        for layer, module in sorted(self._modules - {module_of(name) for name in changed}):
-            sent |= {name: self._read(*place) for name, place in self._places(layer, module)}
-        self._modules = {module_of(name) for name in changed}
-        if sent:
-            self._engine.load(sorted(sent.items(), key=lambda pair: module_of(pair[0])))
-        self._check_digests(changed)
-        self._proof.check(plan)
+        if sent := self._difference(plan):
+            self._engine.load(sent.items())
+            self._check_digests(sent)
+        self.proof.check(plan)
 
-    def _places(self, layer: int, module: str) -> Iterator[tuple[str, tuple[int, str]]]:
-        for inside in tensors_of(self._checkpoint, module):
-            yield tensor_name(layer, inside), (layer, inside)
+    def _difference(self, plan: PruningPlan) -> dict[str, Tensor]:
+        """The tensors that lead from what is shown to `plan`, layer by layer and module by module."""
+        wanted = padded_blocks(plan, self._checkpoint)
+        sent: dict[str, Tensor] = {}
+        for layer in sorted(self._blocks.keys() | wanted.keys()):
+            if self._blocks.get(layer) == wanted.get(layer):
+                continue
+            block = wanted.get(layer, LayerSpec(base=layer))
+            changed = block_tensors(block, self._checkpoint, self._read)
+            modules = frozenset(name.rpartition(".")[0] for name in changed)
+            for module in sorted(modules | self._modules.get(layer, frozenset())):
+                for inside in tensors_of(self._checkpoint, module):
+                    tensor = changed[inside] if inside in changed else self._read(layer, inside)
+                    sent[tensor_name(layer, inside)] = tensor
+            self._modules[layer] = modules
+        self._blocks = wanted
+        return sent
 
     def _readable(self, held: Mapping[str, str]) -> dict[str, str]:
         found = {}
-        for name, parts in engine_parameters(self._checkpoint).items():
+        for name, parts in self._parameters.items():
             if held.get(name, EMPTY) == EMPTY:
                 continue
             digest = digest_of(self._read(*split_name(part)) for part in parts)
@@ -91,18 +102,16 @@ class PaddedModel:
                 found[name] = digest
         return found
 
-    def _check_digests(self, changed: Mapping[str, Tensor]) -> None:
-        if not self._dense:
+    def _check_digests(self, sent: Mapping[str, Tensor]) -> None:
+        """Compare every parameter that can be read with checkpoint and plan."""
+        if not self.checksums:
             return
+        for name in self.checksums:
+            parts = self._parameters[name]
+            if parts[0] in sent:
+                self.checksums[name] = digest_of(sent[part] for part in parts)
         held = self._engine.digests()
-        for name, parts in engine_parameters(self._checkpoint).items():
-            if name not in self._dense:
-                continue
-            expected = self._dense[name]
-            if any(part in changed for part in parts):
-                expected = digest_of(
-                    changed[part] if part in changed else self._read(*split_name(part)) for part in parts
-                )
+        for name, expected in self.checksums.items():
             if held.get(name) != expected:
                 raise EngineError(
                     f"the engine holds another {name} than checkpoint and plan say (sha256 "
@@ -111,27 +120,21 @@ class PaddedModel:
                 )
 
 
-def padded_tensors(plan: PruningPlan, checkpoint: Checkpoint, read: Read) -> dict[str, Tensor]:
-    """The tensors in which a plan in the dense shape differs from the dense model, by name in the checkpoint.
+def padded_blocks(plan: PruningPlan, checkpoint: Checkpoint) -> dict[int, LayerSpec]:
+    """The blocks of a plan in the dense shape that are not the dense ones, by layer.
 
-    Modules are whole: an engine that gets a weight without its bias, or q without k and v, where it stacks
-    them, takes the rest from memory that holds nothing.
+    A removed block is one without its two sublayers.
 
     Raises:
         InputError: a plan for a model of other sizes.
     """
     check_plan(plan, checkpoint.shape)
     kept = {spec.base: spec for spec in plan.layers}
-    found: dict[str, Tensor] = {}
-    for layer in range(plan.num_layers):
-        spec = kept.get(layer, LayerSpec(base=layer, drop=("attention", "mlp")))
-        changed = block_tensors(spec, checkpoint, read)
-        for module in dict.fromkeys(name.rpartition(".")[0] for name in changed):
-            for inside in tensors_of(checkpoint, module):
-                found[tensor_name(layer, inside)] = (
-                    changed[inside] if inside in changed else read(layer, inside)
-                )
-    return found
+    blocks = {
+        layer: kept.get(layer, LayerSpec(base=layer, drop=("attention", "mlp")))
+        for layer in range(plan.num_layers)
+    }
+    return {layer: spec for layer, spec in blocks.items() if spec != LayerSpec(base=layer)}
 
 
 def reader(checkpoint: Checkpoint, dtype: str) -> Read:
@@ -148,7 +151,11 @@ def reader(checkpoint: Checkpoint, dtype: str) -> Read:
 
 
 def tensors_of(checkpoint: Checkpoint, module: str) -> tuple[str, ...]:
-    """Names inside a block of the tensors of a linear module, with those that an engine stacks with it."""
+    """Names inside a block of the tensors of a linear module, with those that an engine stacks with it.
+
+    An engine that gets a weight without its bias, or q without k and v, takes the rest from memory that holds
+    nothing.
+    """
     family = checkpoint.family
     together = {module}
     for roles in STACKED.values():
@@ -156,12 +163,6 @@ def tensors_of(checkpoint: Checkpoint, module: str) -> tuple[str, ...]:
         together |= modules if module in modules else set()
     inside = family.block_tensors(checkpoint.config)
     return tuple(name for name in inside if name.rpartition(".")[0] in together)
-
-
-def module_of(name: str) -> Module:
-    """Layer and module of a tensor of a block, by its name in the checkpoint."""
-    layer, inside = split_name(name)
-    return layer, inside.rpartition(".")[0]
 
 
 def split_name(name: str) -> tuple[int, str]:

@@ -51,8 +51,8 @@ class VllmEngine:
         """Keep what an engine is started with; `dense` gives the model in memory that it is compared with."""
         self._engine, self._model = engine, model
         self._checkpoint, self._codec, self._dense = checkpoint, codec, dense
-        self._server: VllmServer | None = None
-        self._padded: PaddedModel | None = None
+        self.server: VllmServer | None = None
+        self.padded: PaddedModel | None = None
         self._shown: str = ""
         """Id of the plan that the server shows."""
 
@@ -66,12 +66,12 @@ class VllmEngine:
             EngineError: the engine does not show the plan's model.
         """
         try:
-            self._show(plan)
+            self.show(plan)
         except NonFiniteError as error:
             yield from ((place, error) for place in range(len(requests)))
             return
-        assert self._server is not None
-        for place, outcome in self._server.write(requests):
+        assert self.server is not None
+        for place, outcome in self.server.write(requests):
             if isinstance(outcome, NonFiniteError):
                 yield place, NonFiniteError(f"plan {plan.plan_id}: {outcome}")
             else:
@@ -79,21 +79,21 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the engine."""
-        self._padded, self._shown = None, ""
-        if self._server is not None:
-            server, self._server = self._server, None
+        self.padded, self._shown = None, ""
+        if self.server is not None:
+            server, self.server = self.server, None
             server.stop()
 
-    def _show(self, plan: PruningPlan) -> None:
-        if self._server is not None and self._shown == plan.plan_id:
+    def show(self, plan: PruningPlan) -> None:
+        if self.server is not None and self._shown == plan.plan_id:
             return
         # Not the former plan's from here on, whatever goes wrong.
         self._shown = ""
         if self._engine.execution == "padded" and padded_ok(self._checkpoint.family, plan):
-            if self._padded is None:
+            if self.padded is None:
                 self._start_padded()
-            assert self._padded is not None
-            self._padded.show(plan)
+            assert self.padded is not None
+            self.padded.show(plan)
         else:
             self._start_deployed(plan)
         self._shown = plan.plan_id
@@ -102,10 +102,10 @@ class VllmEngine:
         self.close()
         # First of all the model in memory: it gives back what another took of the device.
         self._dense()
-        self._server = VllmServer(self._checkpoint.path, self._engine, self._model, self._codec)
+        self.server = VllmServer(self._checkpoint.path, self._engine, self._model, self._codec)
         try:
-            proof = self._proof(self._server)
-            self._padded = PaddedModel(self._server, self._checkpoint, self._model.dtype, proof)
+            proof = self._proof(self.server)
+            self.padded = PaddedModel(self.server, self._checkpoint, self._model.dtype, proof)
         except EngineError as error:
             raise ResourceError(
                 f"the start-up test of vLLM with {self._checkpoint.name} failed: {error}; set execution: "
@@ -117,8 +117,8 @@ class VllmEngine:
         self._dense()
         with tempfile.TemporaryDirectory(prefix="prunebench-") as folder:
             written = write(self._checkpoint, plan, Path(folder) / plan.plan_id, dtype=self._model.dtype)
-            self._server = VllmServer(written.folder, self._engine, self._model, self._codec)
-        self._proof(self._server).check(plan)
+            self.server = VllmServer(written.folder, self._engine, self._model, self._codec)
+        self._proof(self.server).check(plan)
 
     def _proof(self, server: "VllmServer") -> Proof:
         context = self._engine.max_model_len or self._checkpoint.config["max_position_embeddings"]
@@ -144,7 +144,7 @@ class VllmServer:
                 import vllm
 
                 self._vllm: Any = vllm
-                self._llm: Any = vllm.LLM(str(folder), **arguments(folder, engine, model))
+                self.llm: Any = vllm.LLM(str(folder), **arguments(folder, engine, model))
         except Exception as error:  # vLLM raises nothing narrower where it does not start
             release_memory()
             raise ResourceError(_explained(error, engine, model)) from error
@@ -156,7 +156,7 @@ class VllmServer:
 
     def write(self, requests: Sequence[Request]) -> Iterator[tuple[int, Generation | NonFiniteError]]:
         """Yield the place of each request with what was written, as it is finished."""
-        engine = self._llm.llm_engine
+        engine = self.llm.llm_engine
         places = {self._add(request): place for place, request in enumerate(requests)}
         try:
             while engine.has_unfinished_requests():
@@ -174,7 +174,7 @@ class VllmServer:
         self._asked += 1
         name = str(self._asked)
         prompt = {"prompt_token_ids": list(request.prompt)}
-        self._llm.llm_engine.add_request(name, prompt, self._sampling(request))
+        self.llm.llm_engine.add_request(name, prompt, self._sampling(request))
         return name
 
     def _sampling(self, request: Request) -> Any:  # noqa: ANN401 (an untyped library's)
@@ -201,7 +201,7 @@ class VllmServer:
     def logprobs(self, ids: Sequence[int]) -> LogProbs:
         """Log-probabilities of all tokens but the first, each after those before it, in nats."""
         sampling = self._vllm.SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-        (output,) = self._llm.generate([{"prompt_token_ids": list(ids)}], sampling, use_tqdm=False)
+        (output,) = self.llm.generate([{"prompt_token_ids": list(ids)}], sampling, use_tqdm=False)
         _, *found = output.prompt_logprobs
         return np.array([one[token].logprob for one, token in zip(found, ids[1:], strict=True)])
 
@@ -211,13 +211,13 @@ class VllmServer:
         Raises:
             EngineError: the cache of prefixes cannot be emptied.
         """
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(list(tensors))})
-        if not self._llm.reset_prefix_cache():
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(list(tensors))})
+        if not self.llm.reset_prefix_cache():
             raise EngineError("vLLM keeps its cache of prefixes, which belongs to another plan")
 
     def digests(self) -> Mapping[str, str]:
         """sha256 of each parameter; none where it is split over several devices."""
-        found = self._llm.collective_rpc("compute_weight_checksums")
+        found = self.llm.collective_rpc("compute_weight_checksums")
         if len(found) > 1:
             return {}
         return {name.rpartition(":")[2]: digest for name, digest in found[0].items()}
@@ -226,8 +226,8 @@ class VllmServer:
         """End the engine and give its memory back."""
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        self._llm.llm_engine.engine_core.shutdown()
-        del self._llm
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
         gc.collect()
         cleanup_dist_env_and_memory()
         release_memory()
