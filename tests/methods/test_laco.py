@@ -294,7 +294,7 @@ def test_the_smallest_budget_of_the_search_needs_the_lowest_threshold_when_all_e
 
 
 def test_every_plan_that_removes_exactly_n_is_named_from_the_highest_threshold_down(make_seen):
-    # C = 3, I = 1 on 6 layers: at T in [0.2, 0.3) the lowest window is merged, below that the one above it, ...
+    # On 6 layers at T in [0.2, 0.3) the lowest window is merged, below that the one above it, and so on.
     table = {(1, 1, 3, 1): 0.1, (1, 3, 1, 1): 0.2, (3, 1, 1, 1): 0.3}
     setting = {"merge_layers": 3, "interval": 1}
     every = planned(seen_with(make_seen, 6, by_length(table)), 2, hits="all", **setting)
