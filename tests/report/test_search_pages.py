@@ -71,7 +71,7 @@ def store(build, tmp_path_factory):
             {"merge_layers": 3, "interval": 1},
             without(1, 2),
             1.3,
-            f'{{"threshold":0.8,"hits":{told}}}',
+            told,
         ),
         row(6, "laco", {"merge_layers": 2, "interval": 2}, None, None, state="infeasible", error="<no T>"),
         row(7, "layertrim", {"k": 2, "score": "energy"}, without(5), None, state="stopped", error="hopeless"),
