@@ -4,9 +4,9 @@
 
 Every search runs on one store, in this process. The clock runs while its trials are planned and scored: not
 while the model is loaded and measured, nor for the papers' rules before and the tests after. Then each trial
-that was asked is scored by itself, whether or not another one came to the same plan, and without planning: the
-ratio of the two times is what remembered plans and hopeless trials save. The best setting of each branch has to
-be at least as good as the paper's rule on the selection text.
+that was asked is scored by itself, whether or not another one came to the same plan, and without planning:
+the ratio of the two times is what remembered plans and hopeless trials save. The best setting of each branch
+has to be at least as good as the paper's rule on the selection text.
 
 With --ray the first named search also runs on one and on two workers of a local Ray cluster, each on a store
 of its own: both have to come to the same best value.
