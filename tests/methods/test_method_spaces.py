@@ -1,5 +1,6 @@
 """What the methods let a search try: the papers' ranges, as far as the shape and the budget allow."""
 
+import math
 from dataclasses import fields
 from fractions import Fraction
 
@@ -12,7 +13,9 @@ from prunebench.errors import BudgetError
 from prunebench.methods import METHODS
 from prunebench.methods.alpha import AlphaPiece
 from prunebench.methods.layertrim import LayerTrimParams, trimmed
-from prunebench.methods.space import Choices, Floats, Ints
+from prunebench.methods.lorp import reached
+from prunebench.methods.space import Choices, Floats, Ints, shortest
+from prunebench.search.spaces import holds
 
 
 def shape_of(num_layers=12, intermediate_size=44):
@@ -80,3 +83,56 @@ def test_a_piece_of_alphas_is_cut_to_a_range():
     end = AlphaPiece(Fraction(1, 2), Fraction(1), (4,)).within(Fraction(1), Fraction(1))
     assert end is not None
     assert (end.alpha, end.limit) == (1.0, False)
+
+
+def test_what_is_fixed_leaves_parameters_without_effect_undeclared():
+    shape, budget = shape_of(), Budget(3)
+    lorp, trim = METHODS["lorp"], METHODS["layertrim"]
+    assert lorp.space(shape, budget, {"clusters": "rls"}) == dict.fromkeys(
+        ("rls_two", "rls_three"), Floats(0, 2)
+    )
+    assert list(trim.space(shape, budget, {"target": "attention"})) == ["layer_choice"]
+    assert list(trim.space(shape, budget, {"layer_choice": "all"})) == ["score"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_papers_setting_lies_in_the_space_as_far_as_it_is_known(name):
+    method = METHODS[name]
+    space = method.space(shape_of(), Budget(3), {})
+    for parameter, value in method.start(shape_of(), Budget(3)).items():
+        assert holds(space[parameter], value)
+    assert method.rule
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 1.0, 0.5),
+        (0.0, 5.0, 2.0),
+        (0.0055, 0.0143, 0.01),
+        (0.31, 0.32, 0.315),
+        (0.1, math.nextafter(0.1, 1), 0.1),
+        (1 / 3, 2 / 3, 0.5),
+    ],
+)
+def test_the_number_between_two_is_the_shortest_near_their_middle(low, high, expected):
+    assert shortest(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("rls", "ends"),
+    [
+        (0.8, [(0.0, 0.8), (0.8, 2.0)]),
+        (-0.1, [(0.0, 2.0)]),
+        (0.0, [(0.0, 0.0), (0.0, 2.0)]),
+        (2.0, [(0.0, 2.0)]),
+        (math.inf, [(0.0, 2.0)]),
+    ],
+)
+def test_an_rls_parts_its_bounds_into_those_it_reaches_and_the_others(rls, ends):
+    pieces = reached(rls, Floats(0.0, 2.0))
+    assert [(piece.low, piece.high) for piece in pieces] == ends
+    for piece, counts in zip(pieces, (True, False) if rls >= 0 else (False,), strict=False):
+        assert piece.value is not None
+        assert piece.low <= piece.value <= piece.high
+        assert (rls >= piece.value) is counts

@@ -16,6 +16,7 @@ from prunebench.report.searching import search_section
 from prunebench.report.source import read_source
 from prunebench.report.studies import studies_of
 from prunebench.report.tables import leaderboard
+from prunebench.search.trials import State
 from prunebench.store.trials import save_study
 
 GOAL = "chosen_by.perplexity"
@@ -43,7 +44,7 @@ def store(build, tmp_path_factory):
     def score(plan, nats, units):
         builder.score(plan, units, "perplexity", [-10.0 * nats] * 4, weight=10.0)
 
-    def row(trial, method, params, plan, nats, chosen="{}", state="complete", **more):
+    def row(trial, method, params, plan, nats, chosen="{}", state: State = "complete", **more):
         variant = builder.variant(method, plan, 1, params_json=json.dumps(params), chosen_json=chosen)
         values = (
             {} if nats is None else {GOAL: math.exp(nats), SIZE: float(600 - 100 * len(plan.removed_layers))}
@@ -71,7 +72,7 @@ def store(build, tmp_path_factory):
             {"merge_layers": 3, "interval": 1},
             without(1, 2),
             1.3,
-            f'{{"threshold":0.8,"hits":{told}}}',
+            told,
         ),
         row(6, "laco", {"merge_layers": 2, "interval": 2}, None, None, state="infeasible", error="<no T>"),
         row(7, "layertrim", {"k": 2, "score": "energy"}, without(5), None, state="stopped", error="hopeless"),
@@ -127,7 +128,7 @@ def test_the_choice_stands_beside_the_rule_on_both_sides_with_its_gap(store):
     # Retained is exp(1) / exp(nats): 81.9 % of the dense model on selection, and 67.0 % on the exam.
     chosen = table.rows[2]
     assert [side.text for side in (*chosen.selection, *chosen.tests)] == ["3.32", "500", "4.06"]
-    assert [round(side.retained, 1) for side in (chosen.selection[0], chosen.tests[0])] == [81.9, 67.0]
+    assert [side.retained_text for side in (chosen.selection[0], chosen.tests[0])] == ["81.9", "67.0"]
     assert [row.gaps[0] for row in table.rows] == ["", "-8.1", "+14.8", "+13.4"]
 
 
@@ -153,7 +154,8 @@ def test_each_kind_of_space_has_its_picture(store):
     source = read_source(store)
     (study,) = studies_of(store, source)
     section = search_section(study, source, {"tiny": 8})
-    names = [re.search(r'aria-label="([^"]*)"', picture)[1] for picture in (*section.figures, *section.maps)]
+    pictures = "".join((*section.figures, *section.maps))
+    names = re.findall(r'aria-label="([^"]*)"', pictures)
     assert names == [
         "History: chosen_by.perplexity ↓",
         "Importance of parameters for chosen_by.perplexity",
