@@ -5,11 +5,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from prunebench.report.frame import short, value_axis
 from prunebench.report.heatmap import colour
-from prunebench.report.history import BLUE, GREY, finite, outcome
-from prunebench.report.plot import short, value_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
 from prunebench.report.svg import FAINT, GRID, figure, linear_ticks, scale, tag, text
+from prunebench.report.trial_history import BLUE, GREY, finite, outcome
 
 WIDTH, CELL, ROW, LEFT, TOP = 560.0, 66.0, 34.0, 104.0, 52.0
 DARK = 0.55

@@ -5,10 +5,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from prunebench.report.history import BLUE, GREEN, GREY, ORANGE, outcome
-from prunebench.report.plot import TOP, Frame, value_axis, whole_axis
+from prunebench.report.frame import TOP, Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
 from prunebench.report.svg import figure, joined, marker, spread, style_of, tag, text
+from prunebench.report.trial_history import BLUE, GREEN, GREY, ORANGE, outcome
 
 WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 170.0
 THINNEST = 2.0

@@ -8,12 +8,12 @@ from markupsafe import Markup
 from prunebench.core.plan import PruningPlan
 from prunebench.report.gaps import Comparison, comparison
 from prunebench.report.grids import grid_map, threshold_map
-from prunebench.report.history import fronts, history, importance
 from prunebench.report.layers import told_of
 from prunebench.report.metrics import HOLE
 from prunebench.report.profiles import intervals, numbers_of, profile
 from prunebench.report.source import Source
 from prunebench.report.studies import Study, shown_value
+from prunebench.report.trial_history import fronts, history, importance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

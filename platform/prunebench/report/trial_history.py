@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from prunebench.report.plot import LEFT, TOP, Frame, value_axis, whole_axis
+from prunebench.report.frame import LEFT, TOP, Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial
 from prunebench.report.svg import FAINT, PALETTE, figure, joined, marker, spread, tag, text
 
