@@ -40,6 +40,8 @@ class Details:
     """(weights, place in `Board.all_columns`) -> number on the page."""
     _facts: list[Json] = field(default_factory=list)
     _rows: dict[str, dict[str, Json]] = field(default_factory=dict)
+    _cells: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """Variant key -> number of the column -> what is known of the cell."""
     _plans: dict[str, str] = field(default_factory=dict)
     """Variant key -> plan id."""
 
@@ -53,9 +55,10 @@ class Details:
         key = row.variant["variant_key"]
         if key not in self._rows:
             self._rows[key] = _row(row.variant, row.label)
+            self._cells[key] = {}
             if row.variant["plan_id"] is not None:
                 self._plans[key] = row.variant["plan_id"]
-        self._rows[key]["cells"][number] = _told(row.all_cells[place])
+        self._cells[key][str(number)] = _told(row.all_cells[place])
         return number
 
     def json(self) -> Markup:
@@ -68,8 +71,9 @@ class Details:
         for path, plans in plans_by_file(self.store).items():
             for plan_id in set(plans) & set(self._plans.values()):
                 files.setdefault(plan_id, []).append(str(path.relative_to(self.store)))
-        rows = {
-            key: {**row, "files": files.get(self._plans.get(key, ""), [])} for key, row in self._rows.items()
+        rows: dict[str, Json] = {
+            key: {**row, "cells": self._cells[key], "files": files.get(self._plans.get(key, ""), [])}
+            for key, row in self._rows.items()
         }
         return script_json({"dense": DENSE, "columns": self._facts, "rows": rows})
 
@@ -136,7 +140,6 @@ def _row(variant: Record, label: Label) -> dict[str, Json]:
         "method": variant["method"],
         "plan": variant["plan_id"],
         "facts": [[name, value] for name, value in facts.items() if value not in ("", "{}")],
-        "cells": {},
     }
 
 

@@ -14,6 +14,7 @@ from prunebench.report.curves import curves
 from prunebench.report.details import Details, facets_of
 from prunebench.report.evaluated import evaluated_of
 from prunebench.report.exports import write_exports
+from prunebench.report.external import imported_of
 from prunebench.report.heatmap import heatmap
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
@@ -96,6 +97,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         demonstration=table.demonstration,
         sections=sections,
         others=[_calibration_map(one) for one in others],
+        imported=imported_of(store, table.boards),
         runs=runs_of(source),
         failures=failures,
         mended=mended,

@@ -56,10 +56,10 @@ def read_source(store: Path) -> Source:
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
     """
-    variants = _rows(variants_table(store))
+    variants = rows_of(variants_table(store))
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
-    results = _rows(results_table(store))
+    results = rows_of(results_table(store))
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
     exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
     units = {name: load_exam(store, name) for name in exams}
@@ -131,7 +131,7 @@ def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
         yield path, members
 
 
-def _rows(table: pa.Table) -> tuple[dict[str, Any], ...]:
+def rows_of(table: pa.Table) -> tuple[dict[str, Any], ...]:
     """The table's rows with nulls as None; a value that is NaN stays one."""
     names = table.column_names
     columns = [_values(table[name]) for name in names]
@@ -140,9 +140,11 @@ def _rows(table: pa.Table) -> tuple[dict[str, Any], ...]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The column's values; equal texts are one object, which costs a tenth of the time and memory."""
-    if not pa.types.is_string(column.type):
+    if not pa.types.is_string(column.type) and not pa.types.is_dictionary(column.type):
         return column.to_pylist()
-    codes = column.combine_chunks().dictionary_encode()
+    codes = column.unify_dictionaries().combine_chunks()
+    if pa.types.is_string(column.type):
+        codes = codes.dictionary_encode()
     texts = [*codes.dictionary.to_pylist(), None]
     return [texts[code] for code in codes.indices.fill_null(len(texts) - 1).to_pylist()]
 
