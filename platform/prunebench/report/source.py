@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
-from prunebench.core.stats import CalibrationStats, WeightStats
+from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
-from prunebench.store.artifacts import exam_group, load_exam, load_plan
+from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_stats
 from prunebench.store.read import read_failures, read_runs, results_table, variants_table
 
 
@@ -109,14 +109,22 @@ def read_calibrations(store: Path, source: Source) -> list[Calibration]:
 
 def read_weights(store: Path, weights_id: str) -> WeightStats | None:
     """The weight statistics of a model that hold finite similarities between layers, or None."""
-    key = sha256_json({"weights": weights_id, "cka": True})
-    for path, members in _archives(store):
-        if path.stem == key and "cka_o_LL" in members:
-            stats = WeightStats.from_bytes(path.read_bytes())
-            measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
-            whole = stats.cka_o_LL.size and all(np.isfinite(array).all() for array in measured)
-            return stats if whole else None
-    return None
+    stats = _weight_stats(store, weights_id, cka=True)
+    if stats is None or not stats.cka_o_LL.size:
+        return None
+    measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
+    return stats if all(np.isfinite(array).all() for array in measured) else None
+
+
+def read_column_squares(store: Path, weights_id: str) -> Array | None:
+    """||w||^2 of the columns of a model's down_proj, shape (L, I), or None where no method read them."""
+    found = (_weight_stats(store, weights_id, cka=cka) for cka in (True, False))
+    return next((stats.column_square_LI for stats in found if stats is not None), None)
+
+
+def _weight_stats(store: Path, weights_id: str, *, cka: bool) -> WeightStats | None:
+    data = load_stats(store, sha256_json({"weights": weights_id, "cka": cka}))
+    return None if data is None else WeightStats.from_bytes(data)
 
 
 def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:

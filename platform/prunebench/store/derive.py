@@ -65,7 +65,7 @@ class Asked:
         return next(reversed(self.runs_of_variant.get(variant["variant_key"], [])), None)
 
     def last_under(self, variant: Mapping[str, Any], exam: str) -> str | None:
-        """The last run that asked the exam of the variant; of one without a plan all are asked that any is."""
+        """The last run that asked the exam of the variant; without a plan it is asked what any plan is."""
         plans, plan_id = self.runs_of_exam.get(exam, {}), variant["plan_id"]
         for run in reversed(self.runs_of_variant.get(variant["variant_key"], [])):
             only = plans.get(run, frozenset())
