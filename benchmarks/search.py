@@ -23,7 +23,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import model_setups
-from prunebench.pipeline.evaluate import exams
+from prunebench.pipeline.evaluate import Exam, exams
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.found import Found
 from prunebench.pipeline.progress import Silent
@@ -58,6 +58,7 @@ def one_by_one(search: Search, store: Path, study: StudyRecord, worker: Worker) 
         for trial in study.trials
         if trial["plan_id"] is not None
         for exam in exams(quest.viewed)
+        if isinstance(exam, Exam)
     ]
     began = time.perf_counter()
     for item in items:
@@ -69,7 +70,7 @@ def loaded(search: Search) -> Worker:
     """A worker that has scored something already."""
     quest = prepare_search(search)
     worker = Worker(model_setups((quest.subject,)), 1)
-    first = exams(quest.viewed)[0]
+    first = next(exam for exam in exams(quest.viewed) if isinstance(exam, Exam))
     dense = PruningPlan.dense(quest.subject.checkpoint.shape.num_layers)
     item = EvaluateItem(
         model=quest.subject.name, kind=first.kind, unit=first.unit, documents=first.documents, plans=(dense,)

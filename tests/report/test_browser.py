@@ -32,7 +32,7 @@ def store(build, tmp_path_factory):
     """Three methods at two budgets on two tasks; one value is infinite, one row is a hole."""
     builder = build(tmp_path_factory.mktemp("browser") / "store")
     text, choice = builder.task("text", 2), builder.task("choice & more", 40)
-    plans = {"dense": builder.dense()}
+    plans = {("dense", 0): builder.dense()}
     for place, method in enumerate(("shortgpt", "lorp", BREAKOUT), start=1):
         for budget in (1, 2):
             plans[method, budget] = PruningPlan.without(range(place, place + budget), LAYERS)
@@ -92,13 +92,16 @@ def test_the_page_is_there_and_a_name_is_no_script(tab):
 
 
 def test_every_number_on_the_page_is_that_of_the_store(tab, store):
-    results = read_results(store).set_index(["variant_key", "exam_id", "metric"])
+    results = {
+        (row["variant_key"], row["exam_id"], row["metric"]): row
+        for row in read_results(store).to_dict("records")
+    }
     columns = tab.run("JSON.parse(document.getElementById('data').textContent).columns")
     cells = tab.run(NUMBERS)
     assert len(cells) == 2 * 4 * 2 + 2
     for key, number, shown, title, error in cells:
         exam, metric = dict(columns[int(number)]["key"])["exam"], columns[int(number)]["metric"]
-        row = results.loc[key, exam, metric]
+        row = results[key, exam, metric]
         if row["status"] != "ok":
             assert (shown[0], title) == ("–", None)
             continue

@@ -88,13 +88,16 @@ def test_a_metric_without_a_direction_says_so(out):
 
 
 def test_lm_eval_documents_hold_what_is_finite_under_its_own_names(out, store):
-    results = read_results(store).set_index(["variant_key", "task", "metric"])
+    results = {
+        (row["variant_key"], row["task"], row["metric"]): row
+        for row in read_results(store).to_dict("records")
+    }
     count = 0
     for document in documents(out, "lm_eval").values():
         for task, metrics in document["results"].items():
             for name in [name for name in metrics if name.endswith(",none") and "_stderr" not in name]:
                 metric = name.removesuffix(",none")
-                row = results.loc[document["prunebench"]["variant_key"], task, metric]
+                row = results[document["prunebench"]["variant_key"], task, metric]
                 assert metrics[name] == row["value"]
                 assert metrics[f"{metric}_stderr,none"] == row["stderr"]
                 assert document["n-samples"][task]["effective"] == row["num_examples"]

@@ -119,6 +119,7 @@ def test_a_report_is_written_over_an_older_one_and_leaves_nothing_else(store, re
         "leaderboard.md",
         "leaderboard.tex",
         "lm_eval",
+        "published.html",
     ]
 
 

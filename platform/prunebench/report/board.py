@@ -98,8 +98,8 @@ class BudgetTable:
     notes: tuple[str, ...]
     """Reasons of the holes; footnote 1 is the first."""
     detectable: tuple[float | None, ...] = ()
-    """Of each column and mean, once tested: the smallest difference from the best row found with 80 %
-    power at the 5 % level (the median over rows; of ln for perplexities); None where documents cannot tell."""
+    """Of each column and mean, once tested: the smallest difference from the best row that is found with 80 %
+    power at the 5 % level, the median over rows (of ln for perplexities); None where nothing tells."""
     tests: int = 0
     """Pairs that were tested: the family of Holm's correction."""
     mute: tuple[int, ...] = ()

@@ -6,18 +6,18 @@ is marked with; at the end of the page it writes what it was told as JSON for th
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
-from prunebench.core.fingerprint import Json
+from prunebench.core.fingerprint import Json, canonical_json
 from prunebench.report.board import Board, Cell, Record, Row
 from prunebench.report.columns import Column
 from prunebench.report.labels import Label
-from prunebench.report.metrics import HOLE, counted
+from prunebench.report.metrics import HOLE, Metric, counted
+from prunebench.report.papers import PaperTable
 from prunebench.report.source import parsed
 from prunebench.store.read import plans_by_file
 from prunebench.store.record import DENSE
@@ -38,25 +38,48 @@ class Details:
 
     store: Path
     _columns: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(weights, place in `Board.all_columns`) -> number on the page."""
+    """(table, place of the column in it) -> number on the page."""
     _facts: list[Json] = field(default_factory=list)
-    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _rows: dict[str, dict[str, Json]] = field(default_factory=dict)
+    _cells: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """Variant key -> number of the column -> what is known of the cell."""
     _plans: dict[str, str] = field(default_factory=dict)
     """Variant key -> plan id."""
 
-    def cell(self, board: Board, row: Row, place: int) -> int:
-        """Keep the cell of a row at a place of `all_columns`; returns its column's number on the page."""
+    def board_cell(self, board: Board, row: Row, place: int) -> int:
+        """Keep the cell of a row at a place of `Board.all_columns`; returns the number of its column."""
+        column = board.all_columns[place]
         name = board.weights_id, place
-        if name not in self._columns:
-            self._columns[name] = len(self._columns)
-            self._facts.append(_column(board, place))
-        number = self._columns[name]
+        if isinstance(column, Column):
+            return self._keep(name, [column], column.name, column.metric, row, row.all_cells[place])
+        members = [board.columns[member] for member in column.members]
+        return self._keep(name, members, column.name, column.metric, row, row.all_cells[place])
+
+    def paper_cell(self, paper: PaperTable, row: Row, place: int) -> int:
+        """The same for a place among the columns of a paper's table and, after them, its average."""
+        name = canonical_json([row.variant["weights_id"], paper.recipe.name, paper.setting]), place
+        if place < len(paper.columns):
+            column = paper.columns[place]
+            return self._keep(name, [column], column.name, column.metric, row, row.all_cells[place])
+        members = [c for asked, c in zip(paper.asked, paper.columns, strict=True) if asked.averaged]
+        title = f"{paper.recipe.average} of {counted(len(members), 'task')}"
+        return self._keep(name, members, title, paper.recipe.average_metric, row, row.all_cells[place])
+
+    def _keep(
+        self, table: tuple[str, int], columns: list[Column], name: str, metric: Metric, row: Row, cell: Cell
+    ) -> int:
+        """Keep a cell that is made of one column, or is a mean over several."""
+        if table not in self._columns:
+            self._columns[table] = len(self._columns)
+            self._facts.append({"name": name, "metric": metric.name, **_about(columns)})
+        number = self._columns[table]
         key = row.variant["variant_key"]
         if key not in self._rows:
             self._rows[key] = _row(row.variant, row.label)
+            self._cells[key] = {}
             if row.variant["plan_id"] is not None:
                 self._plans[key] = row.variant["plan_id"]
-        self._rows[key]["cells"][number] = _told(row.all_cells[place])
+        self._cells[key][str(number)] = _told(cell)
         return number
 
     def json(self) -> Markup:
@@ -69,8 +92,9 @@ class Details:
         for path, plans in plans_by_file(self.store).items():
             for plan_id in set(plans) & set(self._plans.values()):
                 files.setdefault(plan_id, []).append(str(path.relative_to(self.store)))
-        rows = {
-            key: {**row, "files": files.get(self._plans.get(key, ""), [])} for key, row in self._rows.items()
+        rows: dict[str, Json] = {
+            key: {**row, "cells": self._cells[key], "files": files.get(self._plans.get(key, ""), [])}
+            for key, row in self._rows.items()
         }
         return script_json({"dense": DENSE, "columns": self._facts, "rows": rows})
 
@@ -99,25 +123,19 @@ def script_json(value: Json) -> Markup:
     return Markup(text.translate(escapes))
 
 
-def _column(board: Board, place: int) -> Json:
-    """A column's name, what it is filtered by, and its key; a mean has the tasks of its members."""
-    column = board.all_columns[place]
-    if not isinstance(column, Column):
-        members = [board.columns[member] for member in column.members]
-        return {"name": column.name, "metric": column.metric.name, **_filtered(members), "key": []}
-    recipe: Mapping[str, Json] = parsed(column.key["recipe"] or "{}")
-    key = {**{name: value for name, value in column.key.items() if name != "recipe"}, **recipe}
-    shown = [[name, _shown(value)] for name, value in key.items() if value not in (None, "")]
-    about = {"name": column.name, "metric": column.metric.name, **_filtered([column])}
-    return {**about, "key": [*shown, ["exam", column.exam_id]]}
-
-
-def _filtered(columns: Iterable[Column]) -> dict[str, Json]:
-    columns = tuple(columns)
-    return {
+def _about(columns: Sequence[Column]) -> dict[str, Json]:
+    """What a column is filtered by, and its key; a mean has the tasks of its members and no key."""
+    about: dict[str, Json] = {
         "task": list(dict.fromkeys(column.task for column in columns)),
         "backend": list(dict.fromkeys(column.key["backend"] for column in columns)),
     }
+    if len(columns) != 1:
+        return {**about, "key": []}
+    (column,) = columns
+    recipe: Mapping[str, Json] = parsed(column.key["recipe"] or "{}")
+    key = {**{name: value for name, value in column.key.items() if name != "recipe"}, **recipe}
+    shown = [[name, _shown(value)] for name, value in key.items() if value not in (None, "")]
+    return {**about, "key": [*shown, ["exam", ", ".join(column.exams)]]}
 
 
 def _row(variant: Record, label: Label) -> dict[str, Json]:
@@ -137,7 +155,6 @@ def _row(variant: Record, label: Label) -> dict[str, Json]:
         "method": variant["method"],
         "plan": variant["plan_id"],
         "facts": [[name, value] for name, value in facts.items() if value not in ("", "{}")],
-        "cells": {},
     }
 
 

@@ -86,13 +86,16 @@ def read_documents(store: Path) -> Documents:
     return Documents(dict(_cells(table)) if table.num_rows else {})
 
 
-def _summed(document: Ints, *columns: Floats) -> tuple[Floats, ...]:
-    """Each column summed over equal documents; a NaN stays one."""
+def _summed(document: Ints, value: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Value and weight summed over equal documents, ascending; a NaN stays one."""
     unique, place = np.unique(document, return_inverse=True)
     if len(unique) == len(document):
         order = np.argsort(document, kind="stable")
-        return tuple(column[order] for column in columns)
-    return tuple(np.bincount(place, weights=column).astype(np.float64) for column in columns)
+        return value[order], weight[order]
+    return (
+        np.bincount(place, weights=value).astype(np.float64),
+        np.bincount(place, weights=weight).astype(np.float64),
+    )
 
 
 def _cells(table: pa.Table) -> Iterator[tuple[Key, Scores]]:

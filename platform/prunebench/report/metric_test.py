@@ -1,10 +1,11 @@
 """Paired tests on a metric's own scale: differences of means, logs of ratios of perplexities."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from prunebench.report.metrics import counted
+from prunebench.report.metrics import HOLE, Metric, counted
 from prunebench.report.statistics import Floats, PairedTest, Pairs
 from prunebench.store.aggregate import AGGREGATES, MEAN, PERPLEXITY
 
@@ -48,3 +49,14 @@ def scaled(test: PairedTest, metric: str) -> PairedTest:
         high=high,
         detectable=test.detectable * abs(factor),
     )
+
+
+def detectable_text(metric: Metric, difference: float | None) -> str:
+    """A smallest detectable difference: in points, for perplexities in percent of the lower one."""
+    if difference is None:
+        return HOLE
+    if is_ratio(metric.name):
+        return f"{100 * math.expm1(difference):.1f} %" if difference < math.log(100) else "> 100×"
+    if metric.percent:
+        return f"{100 * difference:.1f} points"
+    return f"{difference:.3g}"

@@ -1,4 +1,4 @@
-"""A model's results in the shapes of the papers' tables, one for each recipe that was measured."""
+"""A model's results in the shapes of the papers' tables, as far as something was measured of each."""
 
 import math
 from collections import defaultdict
@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from prunebench.report.benchmarks import benchmark_of, settings_of
 from prunebench.report.board import Board, BudgetTable, Cell, Row
 from prunebench.report.columns import Column
-from prunebench.report.documents import Documents
+from prunebench.report.metric_test import detectable_text
 from prunebench.report.metrics import Metric
 from prunebench.report.recipes import TABLE_RECIPES, Asked, TableRecipe
 from prunebench.report.scores import filled, with_notes, with_ranks, with_retained
 from prunebench.report.standing import Standing, standing_of
-from prunebench.report.tested import Grid, Tests, tested_rows
+from prunebench.report.tested import Grid, Tester, Tests, tested_rows
 
 SETTING = ("backend", "execution", "dtype", "attention")
-NOT_MEASURED = "not evaluated: no run asked for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +48,43 @@ class PaperTable:
 
     @property
     def complete(self) -> bool:
-        """Whether something was measured of every column."""
-        return not self.absent
+        """Whether something was measured of every column that is averaged, or of all where none is."""
+        wanted = [one for one in self.recipe.columns if one.averaged] or self.recipe.columns
+        return not {one.title for one in wanted} & set(self.absent)
+
+    @property
+    def seeds(self) -> int:
+        """Most seeds of a column; 0 where each has one."""
+        most = max(len(column.seeds) for column in self.columns)
+        return most if most > 1 else 0
+
+    def shown(self, block: Block) -> tuple[Row, ...]:
+        """The rows of a block as they are printed: the dense model once, in the first."""
+        return tuple(row for row in block.rows if block is self.blocks[0] or not row.label.dense)
+
+    def bracket(self, place: int, cell: Cell) -> str:
+        """What stands in brackets after a value, against the dense row; empty where nothing does."""
+        beside = self.asked[place].beside
+        if not beside or cell.retained is None or cell.retained == 0:
+            return ""
+        return f"{cell.retained / 100:.2f}×" if beside == "speedup" else f"{1e4 / cell.retained:.0f} %"
+
+    def detectable(self, block: Block) -> list[str]:
+        """The smallest detectable difference of each column and of the average."""
+        metrics = [*(one.metric for one in self.asked), self.recipe.average_metric]
+        return [
+            detectable_text(metric, value)
+            for metric, value in zip(metrics, block.tests.detectable, strict=True)
+        ]
 
 
-def paper_tables(board: Board, documents: Documents) -> tuple[PaperTable, ...]:
+def paper_tables(board: Board, tester: Tester) -> tuple[PaperTable, ...]:
     """The tables of a model, in the order of `TABLE_RECIPES`."""
     found: list[PaperTable] = []
     for recipe in TABLE_RECIPES:
         averages = _averages(found, recipe.borrowed)
         for setting, places in _settings(board, recipe).items():
-            found.append(_table(board, documents, recipe, dict(setting), places, averages))
+            found.append(_table(board, tester, recipe, dict(setting), places, averages))
     return tuple(found)
 
 
@@ -90,7 +115,7 @@ def _setting(column: Column) -> tuple[tuple[str, str], ...]:
 
 def _table(
     board: Board,
-    documents: Documents,
+    tester: Tester,
     recipe: TableRecipe,
     setting: Mapping[str, str],
     places: Mapping[int, Sequence[int]],
@@ -108,7 +133,7 @@ def _table(
         absent=absent,
         left_out=tuple(_left_out(board, places)),
         blocks=tuple(
-            _block(table, recipe, list(chosen.values()), asked, columns, borrowed, documents)
+            _block(table, recipe, list(chosen.values()), asked, columns, borrowed, tester)
             for table in board.tables
         ),
     )
@@ -129,7 +154,7 @@ def _block(
     asked: Sequence[Asked],
     columns: Sequence[Column],
     borrowed: Mapping[str, Cell],
-    documents: Documents,
+    tester: Tester,
 ) -> Block:
     metrics: list[Metric] = [*(one.metric for one in asked), recipe.average_metric]
     rows = []
@@ -145,7 +170,7 @@ def _block(
     means = [] if recipe.borrowed else [(recipe.average_metric, members)]
     ranked = with_ranks(with_retained(rows, metrics), metrics)
     tested, tests = (
-        tested_rows(ranked, Grid(columns=columns, means=means), documents) if means else (ranked, Tests())
+        tested_rows(ranked, Grid(columns=columns, means=means), tester) if means else (ranked, Tests())
     )
     noted, notes = with_notes(tested)
     return Block(
@@ -186,10 +211,3 @@ def _averages(tables: Sequence[PaperTable], recipe_name: str) -> dict[str, Cell]
             rows = [row for block in table.blocks for row in block.rows]
             return {row.variant["variant_key"]: row.means[0] for row in rows}
     return {}
-
-
-def beside(asked: Asked, cell: Cell) -> str:
-    """What stands in brackets after a value; empty where there is nothing to say."""
-    if not asked.beside or cell.retained is None or cell.retained == 0:
-        return ""
-    return f"{cell.retained / 100:.2f}×" if asked.beside == "speedup" else f"{1e4 / cell.retained:.0f} %"

@@ -1,4 +1,4 @@
-"""The bootstrap of `statistics` for many pairs at once: the same draws, made once for shared documents."""
+"""The bootstrap of `statistics` for many pairs at once, whose draws are made once."""
 
 from collections.abc import Iterator, Sequence
 

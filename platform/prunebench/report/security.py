@@ -7,11 +7,14 @@ from markupsafe import Markup
 
 
 def policy(style: str, script: str) -> Markup:
-    """The Content-Security-Policy of a page with one style and one script element of these contents."""
+    """The Content-Security-Policy of a page with one style and one script element of these contents.
+
+    An empty script stands for none.
+    """
     rules = {
         "default-src": "'none'",
         "style-src": _hash(style),
-        "script-src": _hash(script),
+        "script-src": _hash(script) if script else "'none'",
         "base-uri": "'none'",
         "form-action": "'none'",
     }

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
-from prunebench.core.stats import CalibrationStats, WeightStats
+from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
-from prunebench.store.artifacts import exam_group, load_exam, load_plan
+from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_stats
 from prunebench.store.read import read_failures, read_runs, results_table, run_lines, variants_table
 from prunebench.store.trials import read_studies
 
@@ -59,10 +59,10 @@ def read_source(store: Path) -> Source:
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
     """
-    variants = _rows(variants_table(store))
+    variants = rows_of(variants_table(store))
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
-    results = _rows(results_table(store))
+    results = rows_of(results_table(store))
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
     exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
     units = {name: load_exam(store, name) for name in exams}
@@ -127,14 +127,22 @@ def read_calibrations(store: Path, source: Source) -> list[Calibration]:
 
 def read_weights(store: Path, weights_id: str) -> WeightStats | None:
     """The weight statistics of a model that hold finite similarities between layers, or None."""
-    key = sha256_json({"weights": weights_id, "cka": True})
-    for path, members in _archives(store):
-        if path.stem == key and "cka_o_LL" in members:
-            stats = WeightStats.from_bytes(path.read_bytes())
-            measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
-            whole = stats.cka_o_LL.size and all(np.isfinite(array).all() for array in measured)
-            return stats if whole else None
-    return None
+    stats = _weight_stats(store, weights_id, cka=True)
+    if stats is None or not stats.cka_o_LL.size:
+        return None
+    measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
+    return stats if all(np.isfinite(array).all() for array in measured) else None
+
+
+def read_column_squares(store: Path, weights_id: str) -> Array | None:
+    """||w||^2 of the columns of a model's down_proj, shape (L, I), or None where no method read them."""
+    found = (_weight_stats(store, weights_id, cka=cka) for cka in (True, False))
+    return next((stats.column_square_LI for stats in found if stats is not None), None)
+
+
+def _weight_stats(store: Path, weights_id: str, *, cka: bool) -> WeightStats | None:
+    data = load_stats(store, sha256_json({"weights": weights_id, "cka": cka}))
+    return None if data is None else WeightStats.from_bytes(data)
 
 
 def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
@@ -149,7 +157,7 @@ def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
         yield path, members
 
 
-def _rows(table: pa.Table) -> tuple[dict[str, Any], ...]:
+def rows_of(table: pa.Table) -> tuple[dict[str, Any], ...]:
     """The table's rows with nulls as None; a value that is NaN stays one."""
     names = table.column_names
     columns = [_values(table[name]) for name in names]
@@ -158,9 +166,11 @@ def _rows(table: pa.Table) -> tuple[dict[str, Any], ...]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The column's values; equal texts are one object, which costs a tenth of the time and memory."""
-    if not pa.types.is_string(column.type):
+    if not pa.types.is_string(column.type) and not pa.types.is_dictionary(column.type):
         return column.to_pylist()
-    codes = column.combine_chunks().dictionary_encode()
+    codes = column.unify_dictionaries().combine_chunks()
+    if pa.types.is_string(column.type):
+        codes = codes.dictionary_encode()
     texts = [*codes.dictionary.to_pylist(), None]
     return [texts[code] for code in codes.indices.fill_null(len(texts) - 1).to_pylist()]
 

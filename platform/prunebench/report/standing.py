@@ -70,9 +70,9 @@ def quality_places(board: Board) -> list[int]:
     return sorted(min(places, key=preferred) for places in by_task.values())
 
 
-def standing_of(rows: Sequence[Row], columns: Sequence[Column | None], places: Sequence[int]) -> Standing:
+def standing_of(rows: Sequence[Row], columns: Sequence[Column], places: Sequence[int]) -> Standing:
     """The standing of the pruned rows over the columns at `places`, each of which has a direction."""
-    chosen = [(place, column) for place in places if (column := columns[place]) is not None]
+    chosen = [(place, columns[place]) for place in places]
     pruned = [row for row in rows if not row.label.dense]
     coverage = {
         row.variant["variant_key"]: sum(row.cells[place].value is not None for place, _ in chosen)

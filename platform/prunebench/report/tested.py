@@ -15,7 +15,7 @@ from scipy.stats import norm
 from prunebench.report.board import Board, BudgetTable, Cell, Leaderboard, Row
 from prunebench.report.columns import Column
 from prunebench.report.documents import Documents, Key
-from prunebench.report.metric_test import factor_of, is_exact, untestable
+from prunebench.report.metric_test import factor_of, is_exact, is_ratio, untestable
 from prunebench.report.metrics import Metric
 from prunebench.report.resampling import bootstrap_p_values
 from prunebench.report.scores import with_error
@@ -61,35 +61,84 @@ class Tests:
 class Grid:
     """The part of a table that is tested: columns of measured scores, and means over some of them."""
 
-    columns: Sequence[Column | None]
-    """None for a column that nothing was measured of."""
+    columns: Sequence[Column]
     means: Sequence[tuple[Metric, Sequence[int]]]
     """Metric and places of the members of each mean."""
 
     @property
-    def metrics(self) -> list[Metric | None]:
+    def metrics(self) -> list[Metric]:
         """The metric of every column and mean."""
-        return [*(column and column.metric for column in self.columns), *(metric for metric, _ in self.means)]
+        return [*(column.metric for column in self.columns), *(metric for metric, _ in self.means)]
 
 
-def with_tests(leaderboard: Leaderboard, documents: Documents) -> Leaderboard:
+class Tester:
+    """Pairs of plans by their documents; a pair that several tables show is tested once."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.documents = documents
+        self._known: dict[tuple[str, str, str, str, int], Versus] = {}
+
+    def column(self, column: Column, best: str, others: Sequence[str], resamples: int) -> dict[str, Versus]:
+        """Each plan against the best, plan - best; without those that no common document can test."""
+        metric = column.metric.name
+
+        def key(plan_id: str) -> tuple[str, str, str, str, int]:
+            return column.group, metric, best, plan_id, resamples
+
+        bootstrapped: dict[int, dict[str, Pairs]] = {}
+        for plan_id in others:
+            if key(plan_id) in self._known or (pairs := self._pairs(column, plan_id, best)) is None:
+                continue
+            if is_exact(metric, pairs):
+                self._known[key(plan_id)] = _exact(pairs)
+            else:
+                bootstrapped.setdefault(len(pairs), {})[plan_id] = pairs
+        for alike in bootstrapped.values():
+            p_values = bootstrap_p_values(list(alike.values()), resamples=resamples)
+            for (plan_id, pairs), p_value in zip(alike.items(), p_values, strict=True):
+                detectable = smallest_detectable(paired_error(pairs))
+                self._known[key(plan_id)] = _versus(pairs, metric, p_value, detectable)
+        return {plan_id: self._known[key(plan_id)] for plan_id in others if key(plan_id) in self._known}
+
+    def mean(self, columns: Sequence[Column], best: str, others: Sequence[str]) -> dict[str, Versus]:
+        """Each plan against the best by the mean of its differences; documents of unlike tasks are unlike.
+
+        The normal distribution stands for that of a mean over so many documents; p is 1 where a task has one
+        document, which tells nothing of the error.
+        """
+        found = {}
+        for plan_id in others:
+            pairs = [(column, self._pairs(column, plan_id, best)) for column in columns]
+            parts = [_versus(one, column.metric.name, math.nan, math.nan) for column, one in pairs if one]
+            if len(parts) == len(columns):
+                found[plan_id] = _mean(parts)
+        return found
+
+    def _pairs(self, column: Column, plan_id: str, best: str) -> Pairs | None:
+        """The common documents of a plan and the best; None where they cannot be tested."""
+        metric = column.metric.name
+        sums = self.documents.common(Key(plan_id, column.group, metric), Key(best, column.group, metric))
+        return None if sums is None or untestable(*sums) else Pairs(*sums)
+
+
+def with_tests(leaderboard: Leaderboard, tester: Tester) -> Leaderboard:
     """The leaderboard with errors over documents and seeds, corrected p-values and marks of ties."""
-    return replace(leaderboard, boards=tuple(_tested_board(board, documents) for board in leaderboard.boards))
+    return replace(leaderboard, boards=tuple(_tested_board(board, tester) for board in leaderboard.boards))
 
 
-def _tested_board(board: Board, documents: Documents) -> Board:
+def _tested_board(board: Board, tester: Tester) -> Board:
     grid = Grid(columns=board.columns, means=[(mean.metric, mean.members) for mean in board.means])
-    return replace(board, tables=tuple(_tested_table(table, grid, documents) for table in board.tables))
+    return replace(board, tables=tuple(_tested_table(table, grid, tester) for table in board.tables))
 
 
-def _tested_table(table: BudgetTable, grid: Grid, documents: Documents) -> BudgetTable:
-    rows, tests = tested_rows(table.rows, grid, documents)
+def _tested_table(table: BudgetTable, grid: Grid, tester: Tester) -> BudgetTable:
+    rows, tests = tested_rows(table.rows, grid, tester)
     return replace(table, rows=tuple(rows), detectable=tests.detectable, tests=tests.number, mute=tests.mute)
 
 
-def tested_rows(rows: Sequence[Row], grid: Grid, documents: Documents) -> tuple[list[Row], Tests]:
+def tested_rows(rows: Sequence[Row], grid: Grid, tester: Tester) -> tuple[list[Row], Tests]:
     """Rows with errors and marks, and what the tests tell of each column."""
-    rows = [_with_errors(row, grid, documents) for row in rows]
+    rows = [_with_errors(row, grid, tester.documents) for row in rows]
     width = len(grid.columns)
     pairs = [_plans(rows, place, metric) for place, metric in enumerate(grid.metrics)]
     size = sum(len(others) for _, others in pairs)
@@ -97,12 +146,10 @@ def tested_rows(rows: Sequence[Row], grid: Grid, documents: Documents) -> tuple[
     found: list[dict[str, Versus]] = []
     for place, (best, others) in enumerate(pairs):
         if place < width:
-            column = grid.columns[place]
-            assert column is not None or not others  # a column without cells has no best
-            found.append(column_tests(documents, column, best, others, resamples) if column else {})
+            found.append(tester.column(grid.columns[place], best, others, resamples))
         else:
             members = [grid.columns[member] for member in grid.means[place - width][1]]
-            found.append(mean_tests(documents, [column for column in members if column], best, others))
+            found.append(tester.mean(members, best, others))
     corrected = iter(holm([one.p_value for tests in found for one in tests.values()]))
     p_values = [{plan_id: float(next(corrected)) for plan_id in tests} for tests in found]
     mute = tuple(place for place, tests in enumerate(found) if _mute(tests))
@@ -125,7 +172,7 @@ def _mute(tests: Mapping[str, Versus]) -> bool:
 def _with_errors(row: Row, grid: Grid, documents: Documents) -> Row:
     """Fill in the errors of cells of several seeds, and of the means over them."""
     cells = [
-        cell if cell.stderr is not None or column is None else _with_error(cell, column, row, documents)
+        cell if cell.stderr is not None else _with_error(cell, column, row, documents)
         for cell, column in zip(row.cells, grid.columns, strict=True)
     ]
     means = []
@@ -149,40 +196,19 @@ def _with_error(cell: Cell, column: Column, row: Row, documents: Documents) -> C
     return with_error(cell, column.metric, standard_error(column.metric.name, values, weights))
 
 
-def _plans(rows: Sequence[Row], place: int, metric: Metric | None) -> tuple[str, list[str]]:
+def _plans(rows: Sequence[Row], place: int, metric: Metric) -> tuple[str, list[str]]:
     """The plan of the best pruned row of a column, and the other plans with a finite value."""
     values: dict[str, float] = {}
     for row in rows:
         value = row.all_cells[place].value
         if not row.label.dense and value is not None and math.isfinite(value):
             values.setdefault(row.variant["plan_id"], value)
-    if metric is None or not metric.better or len(values) < 2:
+    averaged = place >= len(rows[0].cells)
+    # The mean of perplexities is no function of the mean of their logs, which is what documents pair.
+    if not metric.better or len(values) < 2 or (averaged and is_ratio(metric.name)):
         return "", []
     best = min(values, key=lambda plan_id: metric.rank(values[plan_id]))
     return best, [plan_id for plan_id in values if plan_id != best]
-
-
-def column_tests(
-    documents: Documents, column: Column, best: str, others: Sequence[str], resamples: int
-) -> dict[str, Versus]:
-    """Each plan against the best, plan - best; without those that share no document that can be tested."""
-    metric = column.metric.name
-    exact: dict[str, Versus] = {}
-    bootstrapped: dict[int, dict[str, Pairs]] = {}
-    for plan_id in others:
-        sums = documents.common(Key(plan_id, column.group, metric), Key(best, column.group, metric))
-        if sums is None or untestable(*sums):
-            continue
-        pairs = Pairs(*sums)
-        if is_exact(metric, pairs):
-            exact[plan_id] = _exact(pairs)
-        else:
-            bootstrapped.setdefault(len(pairs), {})[plan_id] = pairs
-    for alike in bootstrapped.values():
-        p_values = bootstrap_p_values(list(alike.values()), resamples=resamples)
-        for (plan_id, pairs), p_value in zip(alike.items(), p_values, strict=True):
-            exact[plan_id] = _versus(pairs, metric, p_value, smallest_detectable(paired_error(pairs)))
-    return {plan_id: exact[plan_id] for plan_id in others if plan_id in exact}
 
 
 def _exact(pairs: Pairs) -> Versus:
@@ -203,35 +229,17 @@ def _versus(pairs: Pairs, metric: str, p_value: float, detectable: float) -> Ver
     )
 
 
-def mean_tests(
-    documents: Documents, columns: Sequence[Column], best: str, others: Sequence[str]
-) -> dict[str, Versus]:
-    """Each plan against the best by the mean of its differences; unlike tasks share no documents.
-
-    The normal distribution stands for that of a mean over so many documents; p is 1 where a task has one
-    document, which tells nothing of the error.
-    """
-    found = {}
-    for plan_id in others:
-        parts = []
-        for column in columns:
-            name = column.metric.name
-            sums = documents.common(Key(plan_id, column.group, name), Key(best, column.group, name))
-            if sums is None or untestable(*sums):
-                break
-            parts.append(_versus(Pairs(*sums), name, math.nan, math.nan))
-        if len(parts) == len(columns):
-            difference = math.fsum(part.difference for part in parts) / len(parts)
-            stderr = math.hypot(*(part.stderr for part in parts)) / len(parts)
-            p_value = float(2 * norm.sf(abs(difference) / stderr)) if stderr > 0 else 1.0
-            found[plan_id] = Versus(
-                p_value=p_value,
-                difference=difference,
-                stderr=stderr,
-                detectable=smallest_detectable(stderr),
-                documents=sum(part.documents for part in parts),
-            )
-    return found
+def _mean(parts: Sequence[Versus]) -> Versus:
+    """The mean of the differences of several tasks."""
+    difference = math.fsum(part.difference for part in parts) / len(parts)
+    stderr = math.hypot(*(part.stderr for part in parts)) / len(parts)
+    return Versus(
+        p_value=float(2 * norm.sf(abs(difference) / stderr)) if stderr > 0 else 1.0,
+        difference=difference,
+        stderr=stderr,
+        detectable=smallest_detectable(stderr),
+        documents=sum(part.documents for part in parts),
+    )
 
 
 def _marked(row: Row, p_values: Sequence[Mapping[str, float]], best: Sequence[str]) -> Row:

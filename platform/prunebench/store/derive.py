@@ -65,10 +65,11 @@ class Asked:
         return next(reversed(self.runs_of_variant.get(variant["variant_key"], [])), None)
 
     def last_under(self, variant: Mapping[str, Any], exam: str) -> str | None:
-        """The last run that asked the exam of the variant; one without a plan was asked all of its run's."""
+        """The last run that asked the exam of the variant; without a plan it is asked what any plan is."""
         plans, plan_id = self.runs_of_exam.get(exam, {}), variant["plan_id"]
         for run in reversed(self.runs_of_variant.get(variant["variant_key"], [])):
-            if run in plans and (plans[run] is None or not plan_id or plan_id in plans[run]):
+            only = plans.get(run, frozenset())
+            if only is None or plan_id in only or (only and not plan_id):
                 return run
         return None
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from prunebench.core.unit import Unit
 from prunebench.store.aggregate import summaries, summary
@@ -128,27 +127,37 @@ def add_scores(root: Path, exams: dict[str, Exam]) -> None:
     units, metrics, statuses = (Coded.of(table[name]) for name in ("unit_id", "metric", "status"))
     pairs, pair_of_unit = _pairs(_unit_keys(units, Coded.of(table["unit_json"])), exams)
     # Documents in the order of their units' ids: sums of several samples of one document depend on it.
-    rank = np.argsort(pc.sort_indices(pa.array(units.texts)).to_numpy())[units.codes]
     group = pair_of_unit[units.codes] * len(metrics.texts) + metrics.codes
     documents = table["doc_id"].to_numpy()
-    order = np.lexsort((rank, documents, group))
+    order = np.lexsort((_ranks(units.texts)[units.codes], documents, group))
     group, documents = group[order], documents[order]
     first = np.flatnonzero(np.r_[True, (np.diff(group) != 0) | (np.diff(documents) != 0)])
-    place = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(group)]))
-    # Not reduceat, which adds many samples of one document in another order.
-    sums = [np.bincount(place, table[name].to_numpy()[order]) for name in ("value", "weight")]
+    values, weights = (
+        _added(table[name].to_numpy()[order], first, len(group)) for name in ("value", "weight")
+    )
     owner = group[first]
     starts = np.flatnonzero(np.r_[True, np.diff(owner) != 0])
     names = [metrics.texts[code] for code in owner[starts] % len(metrics.texts)]
+    found = summaries(names, starts, values, weights)
     odd = _odd(group, statuses, order)
-    found = summaries(names, starts, *sums)
-    counts = np.diff(np.r_[starts, len(owner)]).tolist()
-    for code, metric, (value, stderr), count in zip(
-        owner[starts].tolist(), names, found, counts, strict=True
-    ):
+    parts = np.split(weights, starts[1:])
+    for code, metric, (value, stderr), own in zip(owner[starts].tolist(), names, found, parts, strict=True):
         name, plan_id = pairs[code // len(metrics.texts)]
         exams[name].metrics.add(metric)
-        exams[name].scores[plan_id, metric] = Score(value, stderr, count, odd.get(code, {}))
+        exams[name].scores[plan_id, metric] = Score.of(value, stderr, own, odd.get(code, {}))
+
+
+def _added(values: Floats, first: Ints, rows: int) -> Floats:
+    """The sums of runs of values that begin at the places `first`, each added in order."""
+    place = np.repeat(np.arange(len(first)), np.diff(np.r_[first, rows]))
+    # Not reduceat, which adds many values in another order.
+    return np.bincount(place, values).astype(np.float64)
+
+
+def _ranks(texts: list[str]) -> Ints:
+    """The place of each text among all, sorted."""
+    ordered = pa.table({"text": texts, "place": np.arange(len(texts))}).sort_by("text")["place"].to_numpy()
+    return np.argsort(ordered)
 
 
 def _unit_keys(units: Coded, texts: Coded) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from prunebench.core.fingerprint import Json, canonical_json
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, parquet_bytes, write_atomic
+from prunebench.store.keyed import read_parquet
 from prunebench.store.layout import check_store, file_key
-from prunebench.store.samples import read_parquet
 from prunebench.store.schema import TRIAL_VALUES, TRIALS, table_of
 
 

@@ -4,7 +4,7 @@
   const filters = document.getElementById("filters");
   const panel = document.getElementById("detail");
   const selects = Array.from(filters.querySelectorAll("select"));
-  const tables = Array.from(document.querySelectorAll("table.lead"));
+  const tables = Array.from(document.querySelectorAll("table.lead, table.paper"));
   let state = new URLSearchParams();
 
   // The column of each cell of a row; the error and the retained part belong to the value before them.
@@ -25,17 +25,18 @@
       return !wanted || data.columns[column][name].every((own) => own === wanted);
     });
 
+  // Rows of values; a block's heading and foot have no variant.
+  const rowsOf = (body) => Array.from(body.rows).filter((row) => row.dataset.v);
+  const isDense = (row) => data.rows[row.dataset.v].method === data.dense;
+
   const filterTable = (table) => {
-    const rows = Array.from(table.tBodies[0].rows);
+    const rows = Array.from(table.tBodies).flatMap(rowsOf);
     if (!rows.length) return;
     const shown = columns(rows[0]).map(kept);
-    for (const row of rows) {
-      const method = data.rows[row.dataset.v].method;
-      const wanted = state.get("method");
-      row.hidden = Boolean(wanted) && method !== wanted && method !== data.dense;
-      Array.from(row.cells).forEach((cell, place) => { cell.hidden = !shown[place]; });
-    }
-    for (const row of table.tHead.rows) {
+    const wanted = state.get("method");
+    for (const row of rows)
+      row.hidden = Boolean(wanted) && data.rows[row.dataset.v].method !== wanted && !isDense(row);
+    for (const row of table.rows) {
       let place = 0;
       for (const cell of row.cells) {
         const span = Number(cell.dataset.span || (cell.dataset.span = cell.colSpan));
@@ -51,15 +52,15 @@
     const unlike = (name, value) => Boolean(state.get(name)) && state.get(name) !== value;
     for (const section of document.querySelectorAll("section[data-model]"))
       section.hidden = unlike("model", section.dataset.model);
-    for (const figure of document.querySelectorAll("figure[data-budget]"))
-      figure.hidden = unlike("budget", figure.dataset.budget);
+    for (const part of document.querySelectorAll("[data-budget]"))
+      part.hidden = unlike("budget", part.dataset.budget);
     tables.forEach(filterTable);
     for (const select of selects) {
       select.value = state.get(select.name) || "";
       if (select.selectedIndex < 0) select.value = "";
     }
-    const all = tables.flatMap((table) => Array.from(table.tBodies[0].rows));
-    const visible = all.filter((row) => row.getClientRects().length).length;
+    const all = tables.flatMap((table) => Array.from(table.tBodies).flatMap(rowsOf));
+    const visible = all.filter((row) => !row.closest("[hidden]")).length;
     filters.querySelector("output").textContent =
       visible < all.length ? `${visible} of ${all.length} rows` : `${all.length} rows`;
   };
@@ -72,37 +73,34 @@
     const number = parseFloat(text);
     return cell.classList.contains("name") ? text : number;
   };
-  const compare = (a, b) => {
-    if (typeof a === "string") return a < b ? -1 : a > b ? 1 : 0;
-    return a < b ? -1 : a > b ? 1 : 0;
-  };
+  const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
   const leaves = (table) => Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
   const start = (cells, place) =>
     cells.slice(0, place).reduce((sum, cell) => sum + Number(cell.dataset.span || cell.colSpan), 0);
-  const rising = (head) => head.classList.contains("name") || !head.textContent.includes("↑");
+  const rising = (head) => !head.matches(".ret") && !head.textContent.includes("↑");
 
   const sortTable = (table, place, direction) => {
     const heads = leaves(table);
-    const body = table.tBodies[0];
     heads.forEach((head, number) => {
       const way = number === place ? direction : "";
       head.setAttribute("aria-sort", way ? (way === "up" ? "ascending" : "descending") : "none");
     });
-    const rows = Array.from(body.rows);
-    const first = (row) => (data.rows[row.dataset.v].method === data.dense ? 0 : 1);
-    const original = (row) => Number(row.dataset.place);
     const at = start(heads, place);
-    const keys = new Map(rows.map((row) => [row, order(row.cells[at])]));
-    const hole = (row) => (Number.isNaN(keys.get(row)) ? 1 : 0);
     const sign = direction === "down" ? -1 : 1;
-    rows.sort((a, b) =>
-      first(a) - first(b) ||
-      (direction &&
-        (hole(a) - hole(b) || (hole(a) ? 0 : sign * compare(keys.get(a), keys.get(b))))) ||
-      original(a) - original(b)
-    );
-    body.append(...rows);
+    for (const body of table.tBodies) {
+      const rows = rowsOf(body);
+      const keys = new Map(rows.map((row) => [row, order(row.cells[at])]));
+      const hole = (row) => (Number.isNaN(keys.get(row)) ? 1 : 0);
+      const after = rows.length && rows[rows.length - 1].nextSibling;
+      rows.sort((a, b) =>
+        isDense(b) - isDense(a) ||
+        (direction &&
+          (hole(a) - hole(b) || (hole(a) ? 0 : sign * compare(keys.get(a), keys.get(b))))) ||
+        Number(a.dataset.place) - Number(b.dataset.place)
+      );
+      for (const row of rows) body.insertBefore(row, after);
+    }
   };
 
   const sort = () => {
@@ -168,7 +166,7 @@
   };
 
   const headOf = (target) => {
-    const head = target.closest("table.lead thead tr:last-child th");
+    const head = target.closest(".lead thead tr:last-child th, .paper thead tr:last-child th");
     return head && { table: head.closest("table"), head };
   };
   const act = (target) => {
@@ -189,7 +187,7 @@
   };
 
   for (const table of tables) {
-    Array.from(table.tBodies[0].rows).forEach((row, place) => { row.dataset.place = place; });
+    Array.from(table.rows).forEach((row, place) => { row.dataset.place = place; });
     for (const head of leaves(table)) {
       head.tabIndex = 0;
       head.setAttribute("aria-sort", "none");
