@@ -1,7 +1,9 @@
 """Generative tasks: questions and grades against lm-eval's own, for the same writings."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from lm_eval_stock import simple_evaluate
@@ -13,6 +15,7 @@ from prunebench.evaluation.scoring import grader_named
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.tokenizer import Encoder
 
+REAL_MIRROR = Path(__file__).parents[3] / "shared" / "data"
 WRITTEN = [
     " 1 + 1000 = 1001\n#### 1,001",
     " It is 2002, that is all.",
@@ -49,34 +52,49 @@ def question_of(document):
     return document.payload
 
 
-def test_gsm8k_is_asked_and_graded_as_by_lm_eval(task, grader, harness_mirror, hf_cache):
+def compare(task, grader, mirror, cache, texts):
+    """Equal prompts, extracted answers and grades for these writings; gives the grades by metric."""
     from lm_eval.api.model import LM
 
     class Writer(LM):
         """Writes what it is told to."""
 
         def generate_until(self, requests, **_):
-            return WRITTEN[: len(requests)]
+            return texts[: len(requests)]
 
         def loglikelihood(self, requests, **_):
             raise AssertionError("nothing to score")
 
         loglikelihood_rolling = loglikelihood
 
-    stock = simple_evaluate(Writer(), ["gsm8k"], harness_mirror, hf_cache)["samples"]["gsm8k"]
-    assert len(stock) == 2 * len(WRITTEN)
+    stock = simple_evaluate(Writer(), ["gsm8k"], mirror, cache, limit=len(texts))["samples"]["gsm8k"]
+    assert len(stock) == 2 * len(texts)
     seen = {}
     for theirs in stock:
         document = task.documents[theirs["doc_id"]]
         question = question_of(document)
         context, settings = theirs["arguments"][0]
         assert (question.prompt, list(question.stop)) == (context, settings["until"])
-        graded = grader.grade(question, written(WRITTEN[document.doc_id]))
+        graded = grader.grade(question, written(texts[document.doc_id]))
         metric = f"exact_match_{theirs['filter'].replace('-', '_')}"
         assert graded.metrics[metric] == theirs["exact_match"]
         assert graded.detail["extracted"][theirs["filter"]] == theirs["filtered_resps"][0]
         seen.setdefault(metric, []).append(graded.metrics[metric])
-    assert seen == RIGHT
+    return seen
+
+
+def test_gsm8k_is_asked_and_graded_as_by_lm_eval(task, grader, harness_mirror, hf_cache):
+    assert compare(task, grader, harness_mirror, hf_cache, WRITTEN) == RIGHT
+
+
+@pytest.mark.skipif(not REAL_MIRROR.is_dir(), reason="no ../shared/data beside the repository")
+def test_real_questions_too(tiny, grader, hf_cache):
+    task = harness_task("gsm8k", Encoder(Checkpoint.open(tiny("llama"))), name="g", mirror=REAL_MIRROR)
+    answers = pq.read_table(REAL_MIRROR / "openai/gsm8k/main/test-00000-of-00001.parquet")[
+        "answer"
+    ].to_pylist()
+    seen = compare(task, grader, REAL_MIRROR, hf_cache, answers[:5] + [text[:-1] for text in answers[5:9]])
+    assert seen["exact_match_strict_match"][:5] == [1] * 5
 
 
 def test_questions_carry_what_grading_and_sampling_need(task, harness_mirror):

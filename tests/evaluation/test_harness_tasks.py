@@ -68,7 +68,7 @@ def test_what_a_task_reads_depends_on_its_examples(task, shots, splits):
         ),
         ("humaneval", "runs the model's code"),
         ("squadv2", "is defined by Python code of its own"),
-        ("mts_dialog", "downloads when it is imported"),
+        ("mts_dialog", "has code that downloads from the hub"),
         ("arithmetic_1dc", "reads its dataset with .*, which a mirror does not serve|no dataset ORG/NAME"),
     ],
 )

@@ -8,7 +8,7 @@ import difflib
 import functools
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -104,7 +104,7 @@ def definition_of(name: str) -> Definition:
     folder = _names("task")[name].parent
     entry = TaskManager(include_path=folder, include_defaults=False).task_index[name]
     settings = entry.cfg or {}
-    reason = _refusal(settings, folder)
+    reason = _refusal(settings)
     if reason:
         raise UnsupportedError(f"the lm-eval task {name} {reason}")
     dataset = "/".join(filter(None, (settings["dataset_path"], settings.get("dataset_name"))))
@@ -152,7 +152,7 @@ def _examples_split(settings: Mapping[str, Any]) -> str | None:
     return split
 
 
-def _refusal(settings: Mapping[str, Any], folder: Path) -> str:
+def _refusal(settings: Mapping[str, Any]) -> str:
     """Why the task is refused, as the end of a sentence; empty where it is not."""
     output_type = settings.get("output_type", "generate_until")
     if "class" in settings:
@@ -165,10 +165,10 @@ def _refusal(settings: Mapping[str, Any], folder: Path) -> str:
         return "shows pictures or sound"
     if settings.get("repeats", 1) != 1:
         return f"asks each question {settings['repeats']} times"
-    return _data_refusal(settings, folder) or _metric_refusal(settings)
+    return _data_refusal(settings) or _metric_refusal(settings)
 
 
-def _data_refusal(settings: Mapping[str, Any], folder: Path) -> str:
+def _data_refusal(settings: Mapping[str, Any]) -> str:
     path = settings.get("dataset_path")
     if settings.get("custom_dataset") or not isinstance(path, str) or not _HUB_NAME.fullmatch(path):
         return f"reads {path or 'what its own code makes'}, which is no dataset ORG/NAME of the hub"
@@ -176,9 +176,23 @@ def _data_refusal(settings: Mapping[str, Any], folder: Path) -> str:
         return f"reads its dataset with {', '.join(others)}, which a mirror does not serve"
     if not (settings.get("test_split") or settings.get("validation_split")):
         return "has no test or validation split"
-    if any(word in path.read_bytes() for path in folder.glob("*.py") for word in _DOWNLOADS):
-        return "downloads when it is imported"
+    if any(word in path.read_bytes() for path in _code_of(settings) for word in _DOWNLOADS):
+        return "has code that downloads from the hub"
     return ""
+
+
+def _code_of(value: object) -> Iterator[Path]:
+    """The modules whose functions the settings name: FOLDER/MODULE.FUNCTION, as nothing is imported yet."""
+    if isinstance(value, str) and value.startswith(f"{tasks_folder()}/"):
+        module = Path(f"{value.rpartition('.')[0]}.py")
+        if module.is_file():
+            yield module
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _code_of(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _code_of(part)
 
 
 def _metric_refusal(settings: Mapping[str, Any]) -> str:
