@@ -139,7 +139,9 @@ def test_letters_come_from_the_box_or_are_stated_as_the_answer(text, expected):
     assert verdict("letter", text, {"letter": "B", "permutation": [1, 0, 2, 3]}) == expected
 
 
-def test_what_a_cut_response_says_of_letters_is_no_answer():
+def test_what_a_cut_response_says_outside_of_a_box_is_no_answer():
+    assert verdict("number", "so 7", "7", cut=True) == "limit_hit"
+    assert verdict("number", r"so \boxed{7}, or 8", "7", cut=True) == "right"
     reference = {"letter": "B", "permutation": [1, 0, 2, 3]}
     assert verdict("letter", "maybe (B)", reference, cut=True) == "limit_hit"
     assert verdict("letter", r"\boxed{B} or", reference, cut=True) == "right"

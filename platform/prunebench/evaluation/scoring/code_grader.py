@@ -18,6 +18,8 @@ from prunebench.evaluation.versions import GRADERS
 
 PATIENCE: Final = 4
 """Wall time allowed for each second of CPU time: workers share processors."""
+_SHOWN: Final = 4000
+"""Characters of a program that are kept."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,11 @@ class ProgramGrader:
                 "acc_compilable": metrics["acc"] if compiles else 0.0,
             },
             weights={"acc_compilable": float(compiles)},
-            detail={"verdict": verdict, "program": program, "error": outcome.error},
+            detail={
+                "verdict": verdict,
+                "program": None if program is None else program[:_SHOWN],
+                "error": outcome.error,
+            },
         )
 
 

@@ -188,7 +188,7 @@ def _visible() -> tuple[list[str], list[str]]:
     """What stays visible inside: the outermost of the places needed; and where packages are imported from."""
     paths = [*map(Path, _SYSTEM), Path(sys.base_prefix, "lib")]
     paths.append(Path(sysconfig.get_path("stdlib")))
-    paths += [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    paths += [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
     imports = []
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)

@@ -46,14 +46,19 @@ class IntegerGrader:
 
 @dataclass(frozen=True)
 class NumberGrader:
-    """GSM8K as a chat: the last box as an exact number; without a box, the last number that is written."""
+    """GSM8K as a chat: the last box as an exact number; without a box, the last number that is written.
+
+    A response that was cut counts by its box alone: its last number may be anything.
+    """
 
     version = GRADERS["number"]
 
     def grade(self, question: Question, generation: Generation) -> Graded:
         """Score one generation; the reference is the number as text."""
         box = _box(generation)
-        value = last_number(final_part(generation.text)) if box is None else number(plain(box))
+        value = None if box is None else number(plain(box))
+        if box is None and not was_cut(generation):
+            value = last_number(final_part(generation.text))
         truth = Fraction(str(question.reference))
         correct = None if box is None and value is None else value == truth
         return _graded(generation, correct, answer=None if value is None else str(value), box=box)
