@@ -1,6 +1,7 @@
 """Deployed shapes: MLPs really narrow in memory, and stated in config.json."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -81,10 +82,8 @@ def test_a_deployed_view_is_as_small_as_the_plan_says_and_computes_what_the_padd
 def test_gate_and_up_keep_the_rows_and_down_the_columns_of_the_kept_features(load_tiny):
     for name in ("llama_biased", "phi3"):
         dense = load_tiny(name)
-        mlp, narrow = (
-            dense.model.model.layers[1].mlp,
-            ModelView(dense).block(kept(1, KEPT), deployed=True).mlp,
-        )
+        mlp = dense.model.model.layers[1].mlp
+        narrow: Any = ModelView(dense).block(kept(1, KEPT), deployed=True).mlp
         pairs = [(mlp.down_proj.weight[:, KEPT], narrow.down_proj.weight)]
         if name == "phi3":
             rows = [*KEPT, *(I + feature for feature in KEPT)]
@@ -92,13 +91,8 @@ def test_gate_and_up_keep_the_rows_and_down_the_columns_of_the_kept_features(loa
         else:
             pairs.append((mlp.down_proj.bias, narrow.down_proj.bias))
             for module in ("gate_proj", "up_proj"):
-                for part in ("weight", "bias"):
-                    pairs.append(
-                        (
-                            mlp.get_parameter(f"{module}.{part}")[KEPT],
-                            narrow.get_parameter(f"{module}.{part}"),
-                        )
-                    )
+                for name in (f"{module}.weight", f"{module}.bias"):
+                    pairs.append((mlp.get_parameter(name)[KEPT], narrow.get_parameter(name)))
         for expected, found in pairs:
             assert torch.equal(expected, found)
 
