@@ -91,13 +91,8 @@ def test_gate_and_up_keep_the_rows_and_down_the_columns_of_the_kept_features(loa
         else:
             pairs.append((mlp.down_proj.bias, narrow.down_proj.bias))
             for module in ("gate_proj", "up_proj"):
-                for part in ("weight", "bias"):
-                    pairs.append(
-                        (
-                            mlp.get_parameter(f"{module}.{part}")[KEPT],
-                            narrow.get_parameter(f"{module}.{part}"),
-                        )
-                    )
+                for name in (f"{module}.weight", f"{module}.bias"):
+                    pairs.append((mlp.get_parameter(name)[KEPT], narrow.get_parameter(name)))
         for expected, found in pairs:
             assert torch.equal(expected, found)
 
