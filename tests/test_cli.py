@@ -48,6 +48,8 @@ for words in (["--help"], ["prune", "--help"], ["methods"], ["run", "wrong.yaml"
               ["prune", "--model", "nowhere", "--method", "lrop", "--budget", "7"],
               ["bench", "--model", "nowhere", "--protocol", "lopr"],
               ["bench", "--model", "nowhere", "--protocol", "lorp", "--set", "steps=4"],
+              ["traces", "--model", "nowhere", "--out", "x", "--engine", "vlm"],
+              ["traces", "--model", "nowhere", "--out", "x"],
               ["compare", "nowhere", "lorp@7", "wrp@7"]):
     try:
         main(words)
@@ -78,6 +80,7 @@ def test_every_command_has_help_with_an_example(prunebench):
         "compare",
         "export",
         "bench",
+        "traces",
         "prefetch",
     ]
     for words in (

@@ -8,13 +8,22 @@ import typer
 from prunebench.cli.app import AsJson, app, say, show, show_json
 from prunebench.cli.executors import need_local_gpu
 
+Model = Annotated[str, typer.Option(help="The dense model: a folder, a hub id or builtin:NAME.")]
+Dtype = Annotated[
+    str,
+    typer.Option(help="auto (float32 on a CPU, the checkpoint's on a GPU), float32, bfloat16 or float16."),
+]
+Attention = Annotated[str, typer.Option(help="sdpa or eager.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")]
+
 
 @app.command(
     epilog="Example: prunebench bench --model builtin:smollm2-135m --protocol layertrim "
     "--set prompt_tokens=256 --set steps=16 --json"
 )
 def bench(
-    model: Annotated[str, typer.Option(help="The dense model: a folder, a hub id or builtin:NAME.")],
+    model: Model,
     protocol: Annotated[str, typer.Option(help="layertrim, lorp or simdiff.")],
     plan: Annotated[
         str | None,
@@ -27,15 +36,10 @@ def bench(
             "--set", metavar="A=B", help="batch, prompt_tokens, steps, warmup, repeats or compiled."
         ),
     ] = None,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="auto (float32 on a CPU, the checkpoint's on a GPU), float32, bfloat16 or float16."
-        ),
-    ] = "auto",
-    attention: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 1,
+    dtype: Dtype = "auto",
+    attention: Attention = "sdpa",
+    device: Device = "cpu",
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Time a model's deployed shape by a paper's protocol. Nothing else should run meanwhile."""
@@ -75,7 +79,7 @@ def bench(
     "--out aime24.jsonl"
 )
 def traces(
-    model: Annotated[str, typer.Option(help="The dense model: a folder, a hub id or builtin:NAME.")],
+    model: Model,
     out: Annotated[Path, typer.Option(help="The file of JSON lines to write.")],
     mirror: Annotated[Path | None, typer.Option(help="Folder that serves hub datasets.")] = None,
     benchmark: Annotated[str, typer.Option(help="Whose problems are solved.")] = "aime24",
@@ -89,15 +93,10 @@ def traces(
     top_p: Annotated[float, typer.Option(help="Of nucleus sampling.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a trace.")] = 16_384,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="auto (float32 on a CPU, the checkpoint's on a GPU), float32, bfloat16 or float16."
-        ),
-    ] = "auto",
-    attention: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 1,
+    dtype: Dtype = "auto",
+    attention: Attention = "sdpa",
+    device: Device = "cpu",
+    threads: Threads = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
