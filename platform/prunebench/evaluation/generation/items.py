@@ -18,6 +18,7 @@ from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.scoring import grader_named
 from prunebench.evaluation.scoring.base import Grader
 from prunebench.evaluation.scoring.diagnostics import diagnosed, is_unclosed
+from prunebench.evaluation.versions import GRADERS
 
 
 @dataclass(kw_only=True)
@@ -35,7 +36,15 @@ class Writing:
     _grading: int = 0
 
     def messages(self) -> Generator[Message]:
-        """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last."""
+        """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last.
+
+        Raises:
+            ResourceError: the machine lacks what a grader needs; nothing is written then.
+        """
+        for grader in {
+            self._question(place).grader for place in range(len(self.item.units))
+        } & GRADERS.keys():
+            grader_named(grader, allow_code_execution=self.allow_code_execution)
         with ThreadPoolExecutor(self.threads, thread_name_prefix="grader") as pool:
             open_places = []
             for place, unit in enumerate(self.item.units):
