@@ -1,22 +1,24 @@
 """Generative tasks through the whole pipeline, on an engine without a model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from prunebench.config.experiment import load_experiment
 from prunebench.core.plan import LayerSpec, PruningPlan
-from prunebench.errors import InputError
+from prunebench.errors import InputError, ResourceError
 from prunebench.evaluation import versions
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import model_setups
 from prunebench.pipeline.estimate import estimate
 from prunebench.pipeline.evaluate import evaluate
 from prunebench.pipeline.executor import LocalExecutor
-from prunebench.pipeline.planning import Planned
+from prunebench.pipeline.planning import Planned, dense_variant
 from prunebench.pipeline.prepare import prepare
 from prunebench.pipeline.progress import Silent
 from prunebench.pipeline.session import open_session
+from prunebench.store.artifacts import save_variant
 from prunebench.store.compact import compact
 from prunebench.store.diff import diff
 from prunebench.store.read import read_failures, read_generations, read_results, read_samples
@@ -120,6 +122,16 @@ def test_an_engine_that_dies_in_the_middle_loses_nothing_and_is_asked_again(chat
     assert [line.split()[1] for line in calls_of(tmp_path)] == ["9", "9", "8", "8"]
 
 
+def test_what_the_machine_lacks_ends_the_run_and_what_was_written_stays(chat_model, tmp_path):
+    questions = (QUESTIONS[0], f"{QUESTIONS[1]} [lack]")
+    path = write_experiment(tmp_path, chat_model, questions)
+    with pytest.raises(ResourceError, match="no room for this engine"):
+        run_here(path, tmp_path / "store")
+    assert len(read_generations(tmp_path / "store")) == 1
+    assert set(read_results(tmp_path / "store")["status"]) == {"incomplete"}
+    assert read_failures(tmp_path / "store").empty
+
+
 def test_a_logit_that_is_not_finite_or_a_prompt_that_is_too_long_fails_its_own_units(chat_model, tmp_path):
     questions = (QUESTIONS[0], f"{QUESTIONS[1]} [nan]", "Why? " * 500)
     path = write_experiment(tmp_path, chat_model, questions, methods=[{"method": "last_n"}], budgets=[1])
@@ -196,6 +208,11 @@ def test_a_plan_that_the_dense_shape_cannot_hold_is_deployed_and_has_an_exam_of_
     dense = PruningPlan.dense(6)
     executor = LocalExecutor(lambda: Worker(model_setups((subject,)), 1))
     with open_session(tmp_path / "store", executor, Silent(), {}) as session:
+        ours = replace(dense_variant(subject), method="ours", plan_id=twice.plan_id)
+        hole = replace(ours, method="hole", plan_id=None, status="failed", error="as ordered")
+        for variant in (dense_variant(subject), ours, hole):
+            save_variant(session.store, variant)
+            session.log.variant(variant.variant_key)
         evaluate(session, [subject], {subject.name: Planned(variants=(), plans=(dense, twice))})
     keys = [json.loads(text) for text in read_samples(tmp_path / "store")["unit_json"]]
     assert {(key["plan_id"], key["execution"]) for key in keys} == {
@@ -207,3 +224,7 @@ def test_a_plan_that_the_dense_shape_cannot_hold_is_deployed_and_has_an_exam_of_
     ]
     asked = [line["plan_ids"] for line in lines if line["event"] == "exam"]
     assert sorted(asked) == sorted([[dense.plan_id]] * 3 + [[twice.plan_id]] * 3)
+    results = read_results(tmp_path / "store")
+    rows = results[results["metric"] == "acc"].groupby(["method", "execution", "status"]).size()
+    assert rows.drop("hole").to_dict() == {("dense", "padded", "ok"): 3, ("ours", "deployed", "ok"): 3}
+    assert set(results.loc[results["method"] == "hole", "status"]) == {"failed"}

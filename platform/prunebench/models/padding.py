@@ -6,8 +6,10 @@ from typing import Final
 from prunebench.core.plan import PruningPlan
 from prunebench.models.family import Family
 
-PADDED_FAMILIES: Final = frozenset({"Llama"})
-"""Families of which padded and deployed models were seen to write the same in vLLM (benchmarks/swap.py)."""
+PADDED_FAMILIES: Final = frozenset(
+    {"Llama", "Mistral", "Qwen2", "Qwen3", "OLMo-2", "OLMo-3", "Phi-3", "Gemma-2", "Gemma-3"}
+)
+"""Families of which padded models were seen to write the same in vLLM (benchmarks/padded_families.py)."""
 
 
 def padded_ok(family: Family, plan: PruningPlan) -> bool:

@@ -1,8 +1,9 @@
 """An engine without a model: text from a hash of plan, prompt and seed, and faults on order.
 
 What a prompt says decides what happens: `[loop]` is repeated up to the limit, `[limit]` fills it, `[raise]`
-is an engine that dies in the middle, `[nan]` has no finite logits, and `[kill]` ends the process as often as
-the file `kill` in the folder of orders says. Each call appends a line to the file `calls` there.
+is an engine that dies in the middle, `[lack]` one that the machine has no room for, `[nan]` has no finite
+logits, and `[kill]` ends the process as often as the file `kill` in the folder of orders says. Each call
+appends a line to the file `calls` there.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Final
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import Generation
-from prunebench.errors import NonFiniteError
+from prunebench.errors import NonFiniteError, ResourceError
 from prunebench.evaluation.generation.base import Request
 from prunebench.evaluation.generation.codec import Codec, prompt_hash
 
@@ -41,6 +42,8 @@ class FakeEngine:
             prompt = self._codec.decode(request.prompt)
             if "[raise]" in prompt:
                 raise RuntimeError("the engine died as ordered")
+            if "[lack]" in prompt:
+                raise ResourceError("the machine has no room for this engine, as ordered")
             if "[kill]" in prompt:
                 self._die()
             if "[nan]" in prompt:

@@ -34,7 +34,8 @@ from prunebench.models.scoring import LogProbs
 
 CPU_CACHE_BYTES: Final = 1 << 30
 """Room for keys and values on a CPU, where one context does not need more."""
-COMPILERS: Final = ("cc", "gcc", "clang")
+COMPILERS: Final = {"cpu": ("CXX", ("g++",)), "cuda": ("CC", ("gcc", "clang", "cc"))}
+"""Variable and programs, by where kernels run."""
 
 
 class VllmEngine:
@@ -237,7 +238,8 @@ def environment(engine: EngineSetup, threads: int) -> dict[str, str]:
     """What vLLM reads from the environment; what is there already stays, but for what results depend on."""
     wanted = {
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
+        # Its errors come as exceptions too, without the whole configuration.
+        "VLLM_LOGGING_LEVEL": "CRITICAL",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(threads),
     }
@@ -278,15 +280,16 @@ def _cpu_cache_bytes(folder: Path, engine: EngineSetup, model: ModelSetup) -> in
 
 
 def _need_compiler(model: ModelSetup) -> None:
-    """vLLM compiles kernels for GPUs while it starts, and says little where it cannot.
+    """Refuse a machine that cannot compile: vLLM tells only at its first prompt, and in a hundred lines.
 
     Raises:
-        ResourceError: there is no C compiler.
+        ResourceError: there is no compiler: on a CPU of C++ (torch's kernels), on a GPU of C (Triton's).
     """
-    if model.device != "cpu" and not os.environ.get("CC") and not any(map(shutil.which, COMPILERS)):
+    variable, names = COMPILERS["cpu" if model.device == "cpu" else "cuda"]
+    if not os.environ.get(variable) and not any(map(shutil.which, names)):
         raise ResourceError(
-            "vLLM compiles kernels when it starts, and this machine has no C compiler: install gcc "
-            "(apt-get install gcc) or name one in CC"
+            f"vLLM compiles kernels, and this machine has no {names[0]}: install it (apt-get install "
+            f"{names[0]}) or name a compiler in {variable}"
         )
 
 
