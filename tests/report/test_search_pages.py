@@ -65,7 +65,7 @@ def store(build, tmp_path_factory):
         row(1, "lorp", {"clusters": 3}, without(3), 1.2),
         row(2, "lorp", {"clusters": 4}, without(1), 2.0),
         row(3, "simdiff_masd", {"alpha": 0.1}, without(4), 1.4),
-        row(4, "simdiff_masd", {"alpha": 0.6}, without(3), 1.2),
+        row(4, "simdiff_masd", {"alpha": 0.7}, without(3), 1.2),
         row(
             5,
             "laco",

@@ -1,7 +1,7 @@
 """Pictures of one parameter: the value against K, or against alpha with its exact intervals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
@@ -14,7 +14,7 @@ WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 170.0
 THINNEST = 2.0
 """Pixels that an interval takes at least."""
 LETTERS = 24
-Parts = dict[str, Any]
+Parts: TypeAlias = Mapping[str, Any]
 
 
 def numbers_of(trials: Sequence[Trial]) -> list[str]:
@@ -29,9 +29,9 @@ def numbers_of(trials: Sequence[Trial]) -> list[str]:
 
 def intervals(study: Study, branch: str, parameter: str, goal: Goal) -> Markup:
     """The value on every interval of a continuous parameter in which the plan is one and the same."""
-    pieces = study.record["pieces"][branch][parameter]
-    trials = {trial.params[parameter]: trial for trial in study.trials if trial.branch == branch}
-    known = [trial.values[goal.name] for trial in trials.values() if goal.name in trial.values]
+    pieces = study.by_piece(branch, parameter)
+    trials = [trial for _, trial in pieces if trial is not None]
+    known = [trial.values[goal.name] for trial in trials if goal.name in trial.values]
     if not known:
         return Markup("")
     rule = next((rule for rule in study.rules if rule.branch == branch and goal.name in rule.values), None)
@@ -40,13 +40,13 @@ def intervals(study: Study, branch: str, parameter: str, goal: Goal) -> Markup:
         width=WIDTH,
         height=HEIGHT,
         right=RIGHT,
-        x=whole_axis(pieces[0]["low"], pieces[-1]["high"]),
+        x=whole_axis(pieces[0][0]["low"], pieces[-1][0]["high"]),
         y=axis,
     )
     title = f"{branch}: {goal.title} against {parameter}" + (", logarithmic axis" if axis.log else "")
     parts = [frame.drawn(title, f"{parameter}, {len(pieces)} exact intervals", percent=goal.in_percent)]
     chosen = {trial.number for trial in study.chosen}
-    parts += [_interval(frame, goal, piece, trials.get(piece["value"]), chosen) for piece in pieces]
+    parts += [_interval(frame, goal, piece, trial, chosen) for piece, trial in pieces]
     if rule is not None:
         parts.append(_rule(frame, goal, rule, parameter))
     return figure(WIDTH, HEIGHT, title, *parts)
@@ -58,7 +58,8 @@ def _interval(frame: Frame, goal: Goal, piece: Parts, trial: Trial | None, chose
     told = f"{shown_value(piece['low'])} to {shown_value(piece['high'])}"
     value = None if trial is None else trial.values.get(goal.name)
     if trial is None or value is None:
-        why = "narrower than the numbers it could hold" if trial is None else outcome(goal, trial)
+        why = "not tried" if piece["value"] is not None else "narrower than the numbers it could hold"
+        why = why if trial is None else outcome(goal, trial)
         mark = tag("title", f"{told}: {why}")
         return tag(
             "rect", mark, x=low, y=frame.base - 5, width=width, height=4, fill=ORANGE if trial else GREY

@@ -38,6 +38,8 @@ class PieceRow:
     high: str
     value: str
     plan_id: str | None
+    remark: str
+    """Why it has no plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +103,17 @@ def _maps(study: Study) -> Iterator[Markup]:
 def _pieces(study: Study) -> Iterator[tuple[str, tuple[PieceRow, ...]]]:
     goal = study.goals[0]
     for branch, parameters in study.record["pieces"].items():
-        for parameter, pieces in parameters.items():
-            tried = {t.params.get(parameter): t for t in study.trials if t.branch == branch}
+        for parameter in parameters:
             rows = []
-            for piece in pieces:
-                trial = None if piece["value"] is None else tried.get(piece["value"])
+            for piece, trial in study.by_piece(branch, parameter):
+                limit = "narrower than the numbers it could hold: listed, not scored"
                 rows.append(
                     PieceRow(
                         low=shown_value(piece["low"]),
                         high=shown_value(piece["high"]),
                         value=HOLE if trial is None else goal.shown(trial.values.get(goal.name)),
                         plan_id=None if trial is None else trial.plan_id,
+                        remark=limit if piece["value"] is None else "" if trial else "not tried",
                     )
                 )
             yield f"{branch}: {parameter}", tuple(rows)

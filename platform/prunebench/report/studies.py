@@ -98,6 +98,17 @@ class Study:
         """The branches that have trials."""
         return tuple(dict.fromkeys(trial.branch for trial in self.trials if trial.branch))
 
+    def by_piece(self, branch: str, parameter: str) -> list[tuple[Mapping[str, Any], Trial | None]]:
+        """The pieces of a continuous parameter, each with a trial in it: all in one piece have one plan."""
+        own = [trial for trial in self.trials if trial.branch == branch and parameter in trial.params]
+        own.sort(key=lambda trial: (trial.number not in self.front, not trial.values))
+        pieces = self.record["pieces"][branch][parameter]
+        found = []
+        for piece in pieces:
+            within = (t for t in own if _inside(piece, t.params[parameter], last=piece is pieces[-1]))
+            found.append((piece, next(within, None)))
+        return found
+
     @property
     def facts(self) -> str:
         """Asked, distinct and evaluated, in a sentence."""
@@ -152,6 +163,14 @@ def _trial(row: Mapping[str, Any], variants: Mapping[str, Record]) -> Trial:
         rule=row.get("rule", ""),
         chosen={} if variant is None else parsed(variant["chosen_json"]) or {},
     )
+
+
+def _inside(piece: Mapping[str, Any], number: float, *, last: bool) -> bool:
+    """Whether a piece holds a number: its low end is part of it, its high end only where it is the last."""
+    if piece["value"] is None:
+        return False
+    ends = (piece["value"], piece["high"]) if last else (piece["value"],)
+    return piece["low"] <= number < piece["high"] or number in ends
 
 
 def shown_value(value: Any) -> str:  # noqa: ANN401 (one parameter)
