@@ -155,12 +155,12 @@ def _save_model(settings: dict[str, Any], folder: Path) -> None:
     logging.disable_progress_bar()
     sizes = TINY_SIZES | settings
     config = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(7)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for parameter in model.parameters():
             # Norms and biases too: what is left at ones and zeros hides which layer it was taken from.
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+            parameter += 0.2 * torch.randn(parameter.shape)
     model.save_pretrained(folder)
 
 
