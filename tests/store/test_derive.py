@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fake_driver import METRICS, PLANS, WEIGHTS, drive, evaluate, unit_of, variant_of
 from prunebench.core.unit import Sample, UnitDone
-from prunebench.store.aggregate import aggregate, standard_error
+from prunebench.store.aggregate import aggregate, standard_error, summaries, summary
 from prunebench.store.artifacts import save_exam, save_plan, save_variant
 from prunebench.store.derive import derive_results
 from prunebench.store.ledger import Ledger
@@ -54,6 +54,40 @@ def test_the_order_of_documents_never_changes_a_bit(tmp_path_factory, pairs):
     values, weights = np.array(pairs).T
     ordered = np.array(sorted(pairs)).T
     assert standard_error("bits_per_byte", values, weights) == standard_error("bits_per_byte", *ordered)
+
+
+DOCUMENT = st.tuples(
+    st.floats(-1e3, 0) | st.sampled_from([0.0, 1.0, math.inf, -math.inf, math.nan, 1e200]),
+    st.floats(0.1, 100) | st.sampled_from([0.0, 1.0]),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["acc", "perplexity", "bits_per_byte"]), st.lists(DOCUMENT, min_size=1))
+    )
+)
+def test_summaries_of_many_groups_are_the_summary_of_each(groups):
+    if not groups:
+        return
+    with np.errstate(all="ignore"):
+        expected = [summary(metric, *np.array(documents).T) for metric, documents in groups]
+        starts = np.cumsum([0, *(len(documents) for _, documents in groups)])[:-1]
+        values, weights = np.concatenate([np.array(documents) for _, documents in groups]).T
+        found = list(summaries([metric for metric, _ in groups], starts, values, weights))
+    assert repr(found) == repr([(float(value), float(error)) for value, error in expected])
+
+
+def test_a_document_with_many_windows_is_summed_in_their_order(root):
+    unit = unit_of("text", 0, PLANS["dense"].plan_id)
+    values = np.random.default_rng(0).normal(size=40) * 10.0 ** np.arange(-8, 32)
+    samples = tuple(Sample(doc_id=0, doc_hash="", metric="acc", value=value) for value in values)
+    with Ledger(root) as ledger:
+        ledger.commit(UnitDone(unit=unit, samples=samples, seconds=0.1))
+        save_variant(root, variant_of("dense"))
+    (row,) = derive_results(root).to_dict("records")
+    assert row["value"] == sum(values.tolist()) / 40
+    assert row["num_examples"] == 1
 
 
 def test_results_have_a_row_for_each_variant_task_and_metric_with_the_contract_columns(undisturbed):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from prunebench.cli import jobs, look, model, store  # noqa: F401 (importing them adds their commands)
+from prunebench.cli import external, jobs, look, model, store  # noqa: F401 (importing them adds their commands)
 from prunebench.cli.app import app, say
 from prunebench.errors import PrunebenchError, ResourceError
 

@@ -30,7 +30,7 @@ from prunebench.pipeline.quest import Quest, prepare_search
 from prunebench.pipeline.session import Session, open_session
 from prunebench.search.spaces import METHOD, Branch, Space
 from prunebench.search.study import Asked, Study, Tried, open_study, sampler_for
-from prunebench.store.derive import score_of
+from prunebench.store.exams import score_of
 from prunebench.store.read import samples_table
 from prunebench.store.record import Variant
 from prunebench.store.runs import RunLog

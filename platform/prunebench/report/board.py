@@ -19,6 +19,8 @@ class Cell:
     value: float | None = None
     stderr: float | None = None
     """Document-level standard error; None where one document or none tells nothing of it."""
+    count: int | None = None
+    """Documents; None for a mean over tasks."""
     retained: float | None = None
     """Percent of the dense row of the same column."""
     sd: float | None = None

@@ -62,14 +62,14 @@ class Failure:
 def warnings_of(board: Board, source: Source) -> list[Warned]:
     """Warnings of methods and of evaluation, each text once."""
     found: dict[str, dict[str, list[int]]] = {}
-    results: dict[str, list[str]] = {}
-    for row in source.results:
-        results.setdefault(row["variant_key"], []).extend(parsed(row["warnings_json"]) or [])
+    results: dict[str, dict[str, None]] = {}
+    for key, text in {(row["variant_key"], row["warnings_json"]): None for row in source.results}:
+        results.setdefault(key, {}).update(dict.fromkeys(parsed(text) or []))
     for table in board.tables:
         for row in table.rows:
             own = [
                 *(parsed(row.variant["warnings_json"]) or []),
-                *results.get(row.variant["variant_key"], []),
+                *results.get(row.variant["variant_key"], {}),
             ]
             for text in dict.fromkeys(own):
                 found.setdefault(text, {}).setdefault(row.label.name, []).append(row.variant["budget_layers"])

@@ -1,4 +1,4 @@
-"""The report: one HTML page without scripts or requests, and the leaderboard as CSV, Markdown and LaTeX."""
+"""The report: one HTML page that requests nothing, and what it shows as CSV, Markdown, LaTeX and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,24 @@ from markupsafe import Markup
 from prunebench.errors import ResourceError
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
+from prunebench.report.details import Details, facets_of
 from prunebench.report.documents import read_documents
+from prunebench.report.evaluated import evaluated_of
+from prunebench.report.exports import write_exports
+from prunebench.report.external import imported_of
+from prunebench.report.history import history_of
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
 from prunebench.report.metrics import counted
 from prunebench.report.notes import (
     Planning,
     Warned,
-    failures_of,
     plannings_of,
-    runs_of,
     warnings_of,
 )
 from prunebench.report.parts import Parts, parts_of
 from prunebench.report.published import published_tables
+from prunebench.report.security import policy
 from prunebench.report.similarity_maps import calibration_map, similarity_maps
 from prunebench.report.source import (
     Calibration,
@@ -79,7 +83,8 @@ class Section:
 def write_report(store: Path, out: Path) -> ReportPaths:
     """Write index.html, published.html and leaderboard.csv, .md and .tex into the folder `out`.
 
-    Equal stores give equal bytes. The store is only read.
+    Its folders every_eval_ever and lm_eval get one JSON file for each evaluated row. Equal stores give equal
+    bytes. The store is only read.
 
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
@@ -90,20 +95,18 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     table = with_tests(leaderboard(source), pairer)
     calibrations = read_calibrations(store, source)
     sections = tuple(_section(store, source, board, calibrations, pairer) for board in table.boards)
-    failures, mended = failures_of(source)
     others = [one for one in calibrations if not one.weights_id]
-    page = (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=_title(sections),
-            demonstration=table.demonstration,
-            sections=sections,
-            others=[calibration_map(one) for one in others],
-            runs=runs_of(source),
-            failures=failures,
-            mended=mended,
-        )
+    page = _page(
+        "page.html.j2",
+        "page.js",
+        facets=facets_of(table.boards),
+        details=Details(store),
+        title=_title(sections),
+        demonstration=table.demonstration,
+        sections=sections,
+        others=[calibration_map(one) for one in others],
+        imported=imported_of(store, table.boards),
+        history=history_of(source, table.boards),
     )
     paths = ReportPaths(
         html=out / "index.html",
@@ -120,7 +123,10 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     write_atomic(paths.csv, to_csv(table).encode())
     write_atomic(paths.markdown, to_markdown(table, papers).encode())
     write_atomic(paths.latex, to_latex(table, papers).encode())
-    write_atomic(paths.published, _published_page(sections).encode())
+    compared = sum(len(section.parts.matched.numbers) for section in sections)
+    published = _page("published.html.j2", tables=published_tables(), compared=compared)
+    write_atomic(paths.published, published.encode())
+    write_exports(evaluated_of(table, source), out)
     write_atomic(paths.html, page.encode())
     return paths
 
@@ -143,11 +149,13 @@ def _title(sections: Sequence[Section]) -> str:
     return f"Structured pruning of {counted(len(sections), 'model')}"
 
 
-def _published_page(sections: Sequence[Section]) -> str:
-    compared = sum(len(section.parts.matched.numbers) for section in sections)
-    return (
-        environment().get_template("published.html.j2").render(tables=published_tables(), compared=compared)
-    )
+def _page(template: str, script: str = "", **values: object) -> str:
+    """A page with its style, the script of that name, and a policy that lets no more than these work."""
+    templates = environment()
+    style = Markup(templates.get_template("page.css").render())
+    code = Markup(templates.get_template(script).render()) if script else Markup("")
+    about = {"style": style, "script": code, "policy": policy(style, code)}
+    return templates.get_template(template).render(**about, **values)
 
 
 def _section(

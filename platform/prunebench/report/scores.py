@@ -17,16 +17,18 @@ def cell_of(scores: Mapping[tuple[str, str, str], Record], variant: Record, colu
 
     Under several seeds it is the mean over them, and a hole where one is missing.
     """
-    values, stderr = [], math.nan
+    values, stderr, count = [], math.nan, None
     for seed, exam in zip(column.seeds, column.exams, strict=True):
         key = variant["variant_key"], exam
         row = scores.get((*key, column.metric.name)) or scores.get((*key, ""))
+        count = None if row is None else row["num_examples"] or None
         if reason := _hole(variant if row is None else row, asked=row is not None):
-            return Cell(reason=reason if len(column.seeds) == 1 else f"seed {seed}: {reason}")
+            return Cell(reason=reason if len(column.seeds) == 1 else f"seed {seed}: {reason}", count=count)
         assert row is not None  # else there was a reason
         values.append(row["value"])
         stderr = row["stderr"]
-    return filled(column.metric, values, stderr if len(values) == 1 else math.nan)
+    cell = filled(column.metric, values, stderr if len(values) == 1 else math.nan)
+    return replace(cell, count=count)
 
 
 def _hole(told: Record, *, asked: bool) -> str:

@@ -22,7 +22,7 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     "–": "--",
     "…": r"\dots{}",
     "±": r"$\pm$",
@@ -41,6 +41,8 @@ LATEX = {
     "σ": r"$\sigma$",
     "Σ": r"$\Sigma$",
 }
+ACCENTED = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
+"""What every LaTeX prints without another package, besides ASCII."""
 CSV_COLUMNS = (
     *("model", "weights_id", "method", "title", "params", "calibration", "calibration_id"),
     *("budget_layers", "budget", "num_layers", "plan_id", "removed_layers", "removed_params"),
@@ -267,5 +269,10 @@ def _latex_cell(cell: Cell) -> tuple[str, str]:
 
 
 def latex(text: str) -> str:
-    """Text with LaTeX's special characters escaped, on one line."""
-    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+    """Text on one line that compiles whatever is in it: specials are escaped, unknown letters named."""
+    return "".join(LATEX.get(letter) or _letter(letter) for letter in " ".join(text.split()))
+
+
+def _letter(letter: str) -> str:
+    known = (letter.isascii() and letter.isprintable()) or letter in ACCENTED
+    return letter if known else f"[U+{ord(letter):04X}]"

@@ -13,7 +13,7 @@ from prunebench.store.append import MEND, read_lines
 from prunebench.store.layout import check_store
 from prunebench.store.samples import is_part, part_units, read_parquet, retry_when_folded, sample_files
 from prunebench.store.samples import samples_table as _samples_table
-from prunebench.store.schema import RESULTS, VARIANTS
+from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
 
 FAILURE_COLUMNS = ("key", "attempt", "error", "traceback", "failed_at", "superseded")
 RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json")
@@ -27,6 +27,23 @@ def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Tab
         InputError: not a store, or a torn file, named.
     """
     return _samples_table(check_store(root), plan_ids)
+
+
+def plans_by_file(root: Path) -> dict[Path, list[str]]:
+    """The plans that each file of samples holds scores of, in the order in which readers take the files.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    check_store(root)
+
+    def read() -> dict[Path, list[str]]:
+        files = sample_files(root)
+        return {
+            path: read_parquet(path, SAMPLES, ["plan_id"])["plan_id"].unique().to_pylist() for path in files
+        }
+
+    return retry_when_folded(read)
 
 
 def read_samples(root: Path) -> pd.DataFrame:
@@ -51,8 +68,8 @@ def read_variants(root: Path) -> pd.DataFrame:
     return variants_table(root).to_pandas()
 
 
-def read_results(root: Path) -> pd.DataFrame:
-    """The results as they were last derived.
+def results_table(root: Path) -> pa.Table:
+    """The results as they were last derived, as a table of `schema.RESULTS`.
 
     Raises:
         InputError: not a store, or a torn file, named.
@@ -63,7 +80,12 @@ def read_results(root: Path) -> pd.DataFrame:
         tables = [read_parquet(path, RESULTS) for path in sorted(folder.glob("[!.]*.parquet"))]
         return pa.concat_tables([RESULTS.empty_table(), *tables])
 
-    return retry_when_folded(read).to_pandas()
+    return retry_when_folded(read)
+
+
+def read_results(root: Path) -> pd.DataFrame:
+    """`results_table` as a frame."""
+    return results_table(root).to_pandas()
 
 
 def units_present(root: Path) -> set[str]:

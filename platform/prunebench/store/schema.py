@@ -116,6 +116,40 @@ TRIALS = _schema(
 """Derived from a study, which is the truth: its settings in the order in which they were asked."""
 
 
+EXTERNAL_RESULTS = _schema(
+    external_id=pa.string(),
+    source=pa.string(),
+    name=pa.string(),
+    model_args=pa.string(),
+    harness=pa.string(),
+    harness_version=pa.string(),
+    task=pa.string(),
+    task_version=pa.string(),
+    shots=pa.int64(),
+    metric=pa.string(),
+    filter=pa.string(),
+    value=pa.float64(),
+    stderr=pa.float64(),
+    num_examples=pa.int64(),
+    higher_is_better=pa.bool_(),
+    config_json=pa.string(),
+    evaluated_at=pa.timestamp("us", tz="UTC"),
+)
+"""What another program reported: one metric of one task. `external_id` is of the file that it was read of."""
+
+EXTERNAL_SAMPLES = _schema(
+    external_id=pa.string(),
+    task=pa.string(),
+    filter=pa.string(),
+    metric=pa.string(),
+    doc_id=pa.int64(),
+    doc_hash=pa.string(),
+    value=pa.float64(),
+    weight=pa.float64(),
+)
+"""Its scores document by document. `doc_hash` is made as that of our own documents of lm-eval tasks."""
+
+
 def table_of(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as a table of `schema`; schema_version is filled in."""
     return pa.Table.from_pylist([{"schema_version": SCHEMA_VERSION, **row} for row in rows], schema=schema)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from prunebench.core.fingerprint import sha256_text
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, parquet_bytes, read_lines, temporaries
 from prunebench.store.artifacts import load_exam, load_plan, load_planned, load_stats
+from prunebench.store.external import TABLES, external_files
 from prunebench.store.layout import check_store
 from prunebench.store.probes import ANSWER
 from prunebench.store.read import read_failure
@@ -39,7 +40,14 @@ def verify(root: Path) -> list[Finding]:
         InputError: not a store, or one of a newer program.
     """
     check_store(root)
-    return [*_samples(root), *_variants(root), *_files(root), *_temporary(root)]
+    return [*_samples(root), *_variants(root), *_external(root), *_files(root), *_temporary(root)]
+
+
+def _external(root: Path) -> Iterator[Finding]:
+    for kind, schema in TABLES.items():
+        for path in external_files(root, kind):
+            for finding in _table(path, schema)[1]:
+                yield replace(finding, remedy="delete it and run `prunebench import` on its file again")
 
 
 def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:
