@@ -40,7 +40,7 @@ from prunebench.report.source import (
 )
 from prunebench.report.studies import studies_of
 from prunebench.report.tables import leaderboard
-from prunebench.report.tested import Tester, with_tests
+from prunebench.report.tested import Pairer, with_tests
 from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
 from prunebench.store.append import write_atomic
 
@@ -95,10 +95,10 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         ResourceError: `out` cannot be written.
     """
     source = read_source(store)
-    tester = Tester(read_documents(store))
-    table = with_tests(leaderboard(source), tester)
+    pairer = Pairer(read_documents(store))
+    table = with_tests(leaderboard(source), pairer)
     calibrations = read_calibrations(store, source)
-    sections = tuple(_section(store, source, board, calibrations, tester) for board in table.boards)
+    sections = tuple(_section(store, source, board, calibrations, pairer) for board in table.boards)
     widths = {one.board.model: one.num_features for one in sections}
     searches = [search_section(study, source, widths) for study in studies_of(store, source)]
     others = [one for one in calibrations if not one.weights_id]
@@ -166,7 +166,7 @@ def _page(template: str, script: str = "", **values: object) -> str:
 
 
 def _section(
-    store: Path, source: Source, board: Board, calibrations: Sequence[Calibration], tester: Tester
+    store: Path, source: Source, board: Board, calibrations: Sequence[Calibration], pairer: Pairer
 ) -> Section:
     own = [one for one in calibrations if one.weights_id == board.weights_id]
     weights = read_weights(store, board.weights_id)
@@ -185,7 +185,7 @@ def _section(
         num_features=num_features,
         warnings=tuple(warnings_of(board, source)),
         plannings=tuple(plannings_of(board)),
-        parts=parts_of(board, tester, source, own, weights, squares),
+        parts=parts_of(board, pairer, source, own, weights, squares),
     )
 
 
