@@ -18,6 +18,7 @@ from prunebench.report.external import imported_of
 from prunebench.report.history import history_of
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
+from prunebench.report.margins import Margin, margins_of
 from prunebench.report.metrics import counted
 from prunebench.report.notes import (
     Planning,
@@ -76,6 +77,7 @@ class Section:
     layer_map: Markup
     similarities: tuple[Markup, ...]
     warnings: tuple[Warned, ...]
+    margins: tuple[Margin, ...]
     plannings: tuple[Planning, ...]
     parts: Parts
 
@@ -83,7 +85,8 @@ class Section:
 def write_report(store: Path, out: Path) -> ReportPaths:
     """Write index.html, published.html and leaderboard.csv, .md and .tex into the folder `out`.
 
-    Its folders every_eval_ever and lm_eval get one JSON file for each evaluated row. Equal stores give equal bytes. The store is only read.
+    Its folders every_eval_ever and lm_eval get one JSON file for each evaluated row. Equal stores give equal
+    bytes. The store is only read.
 
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
@@ -175,6 +178,7 @@ def _section(
         layer_map=layer_map(board, source.plans, num_features),
         similarities=tuple(similarity_maps(board, own, weights)),
         warnings=tuple(warnings_of(board, source)),
+        margins=tuple(margins_of(board, source, own, weights)),
         plannings=tuple(plannings_of(board)),
         parts=parts_of(board, tester, source, own, weights, squares),
     )
