@@ -15,7 +15,7 @@ from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.methods.clusters import redundancy
-from prunebench.methods.depth import span_similarity
+from prunebench.methods.depth import LastState, span_similarity
 from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, Record
 from prunebench.report.source import Calibration, Source, parsed
@@ -67,6 +67,11 @@ class Planned:
     protected: frozenset[int]
     calibration: CalibrationStats | None
     weights: WeightStats | None
+
+    @property
+    def last_state(self) -> LastState:
+        """Which last state was scored; what older runs did not record was the default."""
+        return self.params.get("last_state", "prenorm")
 
     @property
     def removed(self) -> frozenset[int]:
@@ -135,13 +140,13 @@ def _margin(name: str, budget: str, cut: Cut) -> Margin | None:
 
 def _shortgpt(seen: Planned) -> Iterator[Cut]:
     if seen.calibration is not None:
-        scores = 1 - span_similarity(seen.calibration, 1, seen.params["last_state"])
+        scores = 1 - span_similarity(seen.calibration, 1, seen.last_state)
         yield Cut(what="Block Influence", scores=scores, taken=seen.removed, left=seen.others)
 
 
 def _streamline(seen: Planned) -> Iterator[Cut]:
-    if seen.calibration is not None:
-        similarity = span_similarity(seen.calibration, seen.budget, seen.params["last_state"])
+    if seen.calibration is not None and "start" in seen.chosen:
+        similarity = span_similarity(seen.calibration, seen.budget, seen.last_state)
         free = [j for j in range(len(similarity)) if seen.protected.isdisjoint(range(j, j + seen.budget))]
         start = seen.chosen["start"]
         others = [j for j in free if j != start]
@@ -151,7 +156,7 @@ def _streamline(seen: Planned) -> Iterator[Cut]:
 
 def _layertrim(seen: Planned) -> Iterator[Cut]:
     changed = [spec.base for spec in seen.plan.layers if spec.features is not None or spec.drop]
-    if seen.calibration is not None and seen.params["layer_choice"] == "block_bi":
+    if seen.calibration is not None and seen.params.get("layer_choice") == "block_bi":
         scores = 1 - span_similarity(seen.calibration, 1, "prenorm")
         others = frozenset(range(seen.plan.num_layers)) - set(changed) - seen.protected
         yield Cut(what="Block Influence", scores=scores, taken=changed, left=others)
@@ -169,7 +174,7 @@ def _wrp(seen: Planned) -> Iterator[Cut]:
 
 def _clusters(seen: Planned, S_LL: Array) -> Iterator[Cut]:
     """The cut in each cluster. How many a cluster loses is another decision, and is not looked at."""
-    members = seen.chosen["members"]
+    members = seen.chosen.get("members", [])
     scores = np.where(np.isfinite(r_L := redundancy(S_LL, members)), -r_L, np.inf)
     for cluster in members:
         own = frozenset(cluster)
