@@ -39,7 +39,7 @@ WIKITEXT2 = {"task_version": "1-8a970098"}
 
 
 def plans():
-    """A plan for each method at 7 layers; LaCo has the plan of LoRP."""
+    """A plan for each method at 7 layers."""
     lorp = PruningPlan.without([10, *range(22, 28)], 32)
     return {
         "dense": PruningPlan.dense(32),
@@ -56,7 +56,7 @@ def ask(builder, budget=7):
     builder.dense()
     for method, plan in found.items():
         if method != "dense":
-            builder.variant(method, plan, budget)
+            builder.variant(method, plan, budget, calibration="default", calibration_id="c" * 64)
     return found
 
 
@@ -81,7 +81,7 @@ def zero_shot(builder, found, sizes):
     """Tasks of lm-eval with acc and acc_norm of so many documents each."""
     random = np.random.default_rng(0)
     for task, count in sizes.items():
-        recipe = {"harness": "lm-eval 0.4.13", "task": task, "shots": 0}
+        recipe = {"harness": "lm-eval 0.4.13", "harness_task": task, "shots": 0}
         units = builder.task(task, count, recipe, size=4096)
         hardness = random.random(count)
         for method, plan in found.items():

@@ -212,7 +212,7 @@ def build() -> Callable[..., StoreBuilder]:
     """Makes a run on a new store of a 6-layer model."""
 
     def builder_at(root: Path, **more: Any) -> StoreBuilder:
-        return StoreBuilder(root, small(), **more)
+        return StoreBuilder(root, more.pop("shape", small()), **more)
 
     return builder_at
 

@@ -106,7 +106,7 @@ def test_the_page_is_one_well_formed_file_that_asks_for_nothing(report, page):
 
 def test_equal_stores_give_equal_bytes(store, report, tmp_path):
     again = write_report(store, tmp_path / "again")
-    for name in ("html", "csv", "markdown", "latex"):
+    for name in ("html", "published", "csv", "markdown", "latex"):
         assert getattr(again, name).read_bytes() == getattr(report, name).read_bytes()
 
 

@@ -48,7 +48,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "mbppplus": "mbpp_plus",
     "math_qa": "mathqa",
 }
-_NAMES: Final = ("benchmark", "task", "recipe", "protocol")
+_NAMES: Final = ("harness_task", "benchmark", "recipe", "protocol")
 """Settings of a task's recipe that name what is measured, in the order in which they count."""
 
 

@@ -81,8 +81,11 @@ def columns_of(
         if row["exam_id"] is not None:
             found[known.get(row["exam_id"], row["exam_id"]), row["metric"] or ""].append(row)
     measured = {group for group, metric in found if metric}
+    exams: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    for (group, _), rows in found.items():
+        exams[group] |= {(int(row["seed"]), row["exam_id"]) for row in rows}
     columns = [
-        _column(group, metric, rows)
+        _column(group, metric, rows, sorted(exams[group]))
         for (group, metric), rows in found.items()
         if metric or group not in measured
     ]
@@ -120,9 +123,10 @@ def mean_columns(columns: Sequence[Column]) -> tuple[MeanColumn, ...]:
     )
 
 
-def _column(group: str, metric: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+def _column(
+    group: str, metric: str, rows: Sequence[Mapping[str, Any]], exams: Sequence[tuple[int, str]]
+) -> Column:
     counts = [int(row["num_examples"]) for row in rows if row["status"] == "ok"]
-    exams = sorted({(int(row["seed"]), row["exam_id"]) for row in rows})
     seeds = ", ".join(str(seed) for seed, _ in exams)
     return Column(
         group=group,

@@ -79,8 +79,9 @@ def near_twins(table: BudgetTable, plans: Mapping[str, PruningPlan]) -> list[str
         if row.variant["plan_id"] is not None and not row.label.dense:
             names.setdefault(row.variant["plan_id"], row.label.name)
     found = []
+    changes = {plan_id: _changes(plans[plan_id]) for plan_id in names}
     for (one, name), (other, other_name) in combinations(names.items(), 2):
-        left, right = _changes(plans[one]), _changes(plans[other])
+        left, right = changes[one], changes[other]
         unlike = sorted(n for n in left.keys() | right.keys() if left.get(n, "") != right.get(n, ""))
         alike = len(left.keys() | right.keys()) - len(unlike)
         if len(unlike) <= 2 and alike >= len(unlike):

@@ -13,7 +13,7 @@ from prunebench.report.metrics import Metric
 from prunebench.report.recipes import TABLE_RECIPES, Asked, TableRecipe
 from prunebench.report.scores import filled, with_notes, with_ranks, with_retained
 from prunebench.report.standing import Standing, standing_of
-from prunebench.report.tested import Grid, Tester, Tests, tested_rows
+from prunebench.report.tested import Family, Grid, Pairer, tested_rows
 
 SETTING = ("backend", "execution", "dtype", "attention")
 
@@ -26,7 +26,7 @@ class Block:
     rows: tuple[Row, ...]
     """The one mean of a row is the recipe's average."""
     notes: tuple[str, ...]
-    tests: Tests
+    tests: Family
     standing: Standing
 
 
@@ -78,13 +78,13 @@ class PaperTable:
         ]
 
 
-def paper_tables(board: Board, tester: Tester) -> tuple[PaperTable, ...]:
+def paper_tables(board: Board, pairer: Pairer) -> tuple[PaperTable, ...]:
     """The tables of a model, in the order of `TABLE_RECIPES`."""
     found: list[PaperTable] = []
     for recipe in TABLE_RECIPES:
         averages = _averages(found, recipe.borrowed)
         for setting, places in _settings(board, recipe).items():
-            found.append(_table(board, tester, recipe, dict(setting), places, averages))
+            found.append(_table(board, pairer, recipe, dict(setting), places, averages))
     return tuple(found)
 
 
@@ -115,7 +115,7 @@ def _setting(column: Column) -> tuple[tuple[str, str], ...]:
 
 def _table(
     board: Board,
-    tester: Tester,
+    pairer: Pairer,
     recipe: TableRecipe,
     setting: Mapping[str, str],
     places: Mapping[int, Sequence[int]],
@@ -133,7 +133,7 @@ def _table(
         absent=absent,
         left_out=tuple(_left_out(board, places)),
         blocks=tuple(
-            _block(table, recipe, list(chosen.values()), asked, columns, borrowed, tester)
+            _block(table, recipe, list(chosen.values()), asked, columns, borrowed, pairer)
             for table in board.tables
         ),
     )
@@ -154,7 +154,7 @@ def _block(
     asked: Sequence[Asked],
     columns: Sequence[Column],
     borrowed: Mapping[str, Cell],
-    tester: Tester,
+    pairer: Pairer,
 ) -> Block:
     metrics: list[Metric] = [*(one.metric for one in asked), recipe.average_metric]
     rows = []
@@ -170,7 +170,7 @@ def _block(
     means = [] if recipe.borrowed else [(recipe.average_metric, members)]
     ranked = with_ranks(with_retained(rows, metrics), metrics)
     tested, tests = (
-        tested_rows(ranked, Grid(columns=columns, means=means), tester) if means else (ranked, Tests())
+        tested_rows(ranked, Grid(columns=columns, means=means), pairer) if means else (ranked, Family())
     )
     noted, notes = with_notes(tested)
     return Block(

@@ -90,7 +90,8 @@ def _qualities(board: Board, papers: Sequence[PaperTable]) -> list[Quality]:
         found.append(
             Quality(f"{column.name}: {column.metric.title}", column.metric, _cells(board, perplexities[0]))
         )
-    whole = [one for one in papers if one.complete and one.recipe.average_metric.percent]
+    averaged = [one for one in papers if one.complete and not one.recipe.borrowed]
+    whole = [one for one in averaged if one.recipe.average_metric.percent]
     accuracies = [place for place in places if board.columns[place].metric.percent]
     if whole:
         rows = [row for block in whole[0].blocks for row in block.rows]
@@ -145,24 +146,27 @@ def _points(quality: Quality, cost: Cost) -> list[Point]:
     return points
 
 
-def front(points: Sequence[Point], metric: Metric, *, lower: bool) -> list[Point]:
-    """The points that no other beats on one side without losing on the other, by cost.
+def front(places: Sequence[tuple[float, float]], metric: Metric, *, lower: bool) -> list[int]:
+    """Which (cost, value) no other beats on one side without losing on the other, by ascending cost.
 
     Costs within `ALIKE` of one another are one: budgets are met up to rounding.
     """
     sign = 1.0 if lower else -1.0
-    found: list[Point] = []
-    for point in sorted(points, key=lambda p: (sign * p.x, metric.rank(p.y))):
-        if found and metric.rank(point.y) >= metric.rank(found[-1].y):
+    ordered = sorted(range(len(places)), key=lambda i: (sign * places[i][0], metric.rank(places[i][1])))
+    found: list[int] = []
+    for i in ordered:
+        cost, value = places[i]
+        if found and metric.rank(value) >= metric.rank(places[found[-1]][1]):
             continue
-        while found and abs(point.x - found[-1].x) <= ALIKE * abs(point.x):
+        while found and abs(cost - places[found[-1]][0]) <= ALIKE * abs(cost):
             found.pop()
-        found.append(point)
-    return sorted(found, key=lambda p: p.x)
+        found.append(i)
+    return sorted(found, key=lambda i: places[i][0])
 
 
 def _picture(quality: Quality, cost: Cost, points: Sequence[Point], board: Board) -> Markup:
-    best = front(points, quality.metric, lower=cost.lower)
+    places = [(point.x, point.y) for point in points]
+    best = [points[i] for i in front(places, quality.metric, lower=cost.lower)]
     labels = list(dict.fromkeys(point.row.label for point in points))
     if len(labels) > MOST:
         kept = {point.row.label for point in best}

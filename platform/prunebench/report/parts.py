@@ -17,7 +17,7 @@ from prunebench.report.papers import PaperTable, paper_tables
 from prunebench.report.pareto import pareto
 from prunebench.report.source import Calibration, Source
 from prunebench.report.standing import Standing, quality_places, standing_of, told
-from prunebench.report.tested import Tester
+from prunebench.report.tested import Pairer
 from prunebench.report.verdict import Verdict, verdicts
 
 
@@ -51,7 +51,7 @@ class Parts:
 
 def parts_of(
     board: Board,
-    tester: Tester,
+    pairer: Pairer,
     source: Source,
     calibrations: Sequence[Calibration],
     weights: WeightStats | None,
@@ -61,13 +61,13 @@ def parts_of(
 
     Args:
         board: the model's tables, tested.
-        tester: of every score.
+        pairer: of every score.
         source: the store.
         calibrations: of this model.
         weights: with similarities, where a method read them.
         column_square_LI: of down_proj, where a method read it.
     """
-    papers = paper_tables(board, tester)
+    papers = paper_tables(board, pairer)
     return Parts(
         verdicts=tuple(verdicts(board, papers)),
         papers=papers,

@@ -39,7 +39,7 @@ from prunebench.report.source import (
     read_weights,
 )
 from prunebench.report.tables import leaderboard
-from prunebench.report.tested import Tester, with_tests
+from prunebench.report.tested import Pairer, with_tests
 from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
 from prunebench.store.append import write_atomic
 
@@ -93,10 +93,10 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         ResourceError: `out` cannot be written.
     """
     source = read_source(store)
-    tester = Tester(read_documents(store))
-    table = with_tests(leaderboard(source), tester)
+    pairer = Pairer(read_documents(store))
+    table = with_tests(leaderboard(source), pairer)
     calibrations = read_calibrations(store, source)
-    sections = tuple(_section(store, source, board, calibrations, tester) for board in table.boards)
+    sections = tuple(_section(store, source, board, calibrations, pairer) for board in table.boards)
     others = [one for one in calibrations if not one.weights_id]
     page = _page(
         "page.html.j2",
@@ -161,7 +161,7 @@ def _page(template: str, script: str = "", **values: object) -> str:
 
 
 def _section(
-    store: Path, source: Source, board: Board, calibrations: Sequence[Calibration], tester: Tester
+    store: Path, source: Source, board: Board, calibrations: Sequence[Calibration], pairer: Pairer
 ) -> Section:
     own = [one for one in calibrations if one.weights_id == board.weights_id]
     weights = read_weights(store, board.weights_id)
@@ -180,7 +180,7 @@ def _section(
         warnings=tuple(warnings_of(board, source)),
         margins=tuple(margins_of(board, source, own, weights)),
         plannings=tuple(plannings_of(board)),
-        parts=parts_of(board, tester, source, own, weights, squares),
+        parts=parts_of(board, pairer, source, own, weights, squares),
     )
 
 

@@ -13,7 +13,7 @@ from prunebench.report.metrics import counted
 from prunebench.report.ranks import Ranking, ranking
 
 QUALITY = (
-    *("acc_norm", "acc", "exact_match", "pass@1"),
+    *("acc_norm", "acc", "exact_match", "exact_match_flexible_extract", "exact_match_strict_match"),
     *("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte"),
 )
 """Metrics of quality; of one task the first that it has counts in ranks."""

@@ -47,7 +47,7 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tests:
+class Family:
     """What came of the tests of one table."""
 
     detectable: tuple[float | None, ...] = ()
@@ -71,7 +71,7 @@ class Grid:
         return [*(column.metric for column in self.columns), *(metric for metric, _ in self.means)]
 
 
-class Tester:
+class Pairer:
     """Pairs of plans by their documents; a pair that several tables show is tested once."""
 
     def __init__(self, documents: Documents) -> None:
@@ -121,24 +121,24 @@ class Tester:
         return None if sums is None or untestable(*sums) else Pairs(*sums)
 
 
-def with_tests(leaderboard: Leaderboard, tester: Tester) -> Leaderboard:
+def with_tests(leaderboard: Leaderboard, pairer: Pairer) -> Leaderboard:
     """The leaderboard with errors over documents and seeds, corrected p-values and marks of ties."""
-    return replace(leaderboard, boards=tuple(_tested_board(board, tester) for board in leaderboard.boards))
+    return replace(leaderboard, boards=tuple(_tested_board(board, pairer) for board in leaderboard.boards))
 
 
-def _tested_board(board: Board, tester: Tester) -> Board:
+def _tested_board(board: Board, pairer: Pairer) -> Board:
     grid = Grid(columns=board.columns, means=[(mean.metric, mean.members) for mean in board.means])
-    return replace(board, tables=tuple(_tested_table(table, grid, tester) for table in board.tables))
+    return replace(board, tables=tuple(_tested_table(table, grid, pairer) for table in board.tables))
 
 
-def _tested_table(table: BudgetTable, grid: Grid, tester: Tester) -> BudgetTable:
-    rows, tests = tested_rows(table.rows, grid, tester)
+def _tested_table(table: BudgetTable, grid: Grid, pairer: Pairer) -> BudgetTable:
+    rows, tests = tested_rows(table.rows, grid, pairer)
     return replace(table, rows=tuple(rows), detectable=tests.detectable, tests=tests.number, mute=tests.mute)
 
 
-def tested_rows(rows: Sequence[Row], grid: Grid, tester: Tester) -> tuple[list[Row], Tests]:
+def tested_rows(rows: Sequence[Row], grid: Grid, pairer: Pairer) -> tuple[list[Row], Family]:
     """Rows with errors and marks, and what the tests tell of each column."""
-    rows = [_with_errors(row, grid, tester.documents) for row in rows]
+    rows = [_with_errors(row, grid, pairer.documents) for row in rows]
     width = len(grid.columns)
     pairs = [_plans(rows, place, metric) for place, metric in enumerate(grid.metrics)]
     size = sum(len(others) for _, others in pairs)
@@ -146,15 +146,15 @@ def tested_rows(rows: Sequence[Row], grid: Grid, tester: Tester) -> tuple[list[R
     found: list[dict[str, Versus]] = []
     for place, (best, others) in enumerate(pairs):
         if place < width:
-            found.append(tester.column(grid.columns[place], best, others, resamples))
+            found.append(pairer.column(grid.columns[place], best, others, resamples))
         else:
             members = [grid.columns[member] for member in grid.means[place - width][1]]
-            found.append(tester.mean(members, best, others))
+            found.append(pairer.mean(members, best, others))
     corrected = iter(holm([one.p_value for tests in found for one in tests.values()]))
     p_values = [{plan_id: float(next(corrected)) for plan_id in tests} for tests in found]
     mute = tuple(place for place, tests in enumerate(found) if _mute(tests))
     best = ["" if place in mute else name for place, (name, _) in enumerate(pairs)]
-    return [_marked(row, p_values, best) for row in rows], Tests(
+    return [_marked(row, p_values, best) for row in rows], Family(
         detectable=tuple(_typical(tests.values()) for tests in found), number=sum(map(len, found)), mute=mute
     )
 

@@ -158,15 +158,15 @@ def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
     if not wins:
         return "only one row has a value: there is nothing to choose."
     most = max(wins.values())
-    leaders = names([name for name, count in wins.items() if count == most])
-    told = f"{leaders} best on {most} of {lines}."
+    leaders = [name for name, count in wins.items() if count == most]
+    told = f"{names(leaders)} best on {most} of {lines}"
     if all(source.mute for source in sources):
-        return f"{told} The documents are too few to tell rows apart."
-    if not safe:
-        return f"{told} Every row is shown to be worse than the best by some measure."
-    if len(safe) == 1:
-        return f"{told} Every row but {safe[0]} is shown to be worse than the best by some measure."
-    return f"{told} Not shown to be worse than the best by any measure: {names(safe)}."
+        return f"{told}; the documents are too few to tell rows apart."
+    others = [name for name in safe if name not in leaders]
+    told += "." if set(leaders) <= set(safe) else ", but shown to be worse than the best of another."
+    if not others:
+        return f"{told} Every other row is shown to be worse than the best by some measure."
+    return f"{told} Also not shown to be worse than the best by any measure: {names(others)}."
 
 
 def names(of: Sequence[str]) -> str:
