@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prunebench.core.fingerprint import Json, canonical_json
-from prunebench.report.board import Board, Record
+from prunebench.report.board import Board, Record, Row
 from prunebench.report.metrics import counted
 from prunebench.report.notes import Failure, Run, failures_of, runs_of
 from prunebench.report.source import Source, parsed
 
-APART = frozenset({"command", "kind"})
-"""What runs may differ in without a word: the command says what was asked, the configuration says it all."""
+APART = ("command", "kind", "experiment.base")
+"""What runs may differ in without a word: the configuration says what was asked, wherever its file lay."""
 LONGEST = 160
 """Letters of a value that are shown."""
 
@@ -65,7 +65,7 @@ def differences_of(source: Source) -> Iterator[Difference]:
     names = dict.fromkeys(name for record in records.values() for name in record)
     found = []
     for name in names:
-        if name.partition(".")[0] in APART:
+        if name in APART:
             continue
         values: dict[str, list[str]] = {}
         for run, record in records.items():
@@ -91,28 +91,23 @@ def _cut(text: str) -> str:
 
 def unfinished_of(board: Board, source: Source) -> Iterator[Unfinished]:
     """Rows without a plan, with the reason, and rows whose tasks are not whole."""
-    labels = {
-        row.variant["variant_key"]: (row.label.name, row.variant["budget"])
-        for table in board.tables
-        for row in table.rows
+    rows = {row.variant["variant_key"]: row for table in board.tables for row in table.rows}
+    for row in rows.values():
+        if row.variant["status"] != "ok":
+            yield _unfinished(row, "no plan", _why(row.variant))
+    exams = {
+        (result["variant_key"], result["exam_id"]): result
+        for result in source.results
+        if result["status"] == "incomplete" and result["variant_key"] in rows
     }
-    told: set[str] = set()
-    for table in board.tables:
-        for row in table.rows:
-            variant = row.variant
-            if variant["status"] != "ok" and variant["variant_key"] not in told:
-                told.add(variant["variant_key"])
-                name, budget = labels[variant["variant_key"]]
-                yield Unfinished(name=name, budget=budget, what="no plan", why=_why(variant))
-    seen: set[tuple[str, str]] = set()
-    for result in source.results:
-        key = result["variant_key"], result["exam_id"] or ""
-        if result["status"] == "incomplete" and key[0] in labels and key not in seen:
-            seen.add(key)
-            name, budget = labels[key[0]]
-            ranges = counted(result["units_total"], "document range")
-            what = f"{result['task']}: {result['units_done']} of {ranges} done"
-            yield Unfinished(name=name, budget=budget, what=what, why=result["error"] or "not computed yet")
+    for (key, _), result in exams.items():
+        ranges = counted(result["units_total"], "document range")
+        what = f"{result['task']}: {result['units_done']} of {ranges} done"
+        yield _unfinished(rows[key], what, result["error"] or "not computed yet")
+
+
+def _unfinished(row: Row, what: str, why: str) -> Unfinished:
+    return Unfinished(name=row.label.name, budget=row.variant["budget"], what=what, why=why)
 
 
 def _why(variant: Record) -> str:

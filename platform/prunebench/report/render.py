@@ -18,6 +18,7 @@ from prunebench.report.external import imported_of
 from prunebench.report.history import history_of
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
+from prunebench.report.margins import Margin, margins_of
 from prunebench.report.metrics import counted
 from prunebench.report.notes import (
     Planning,
@@ -80,6 +81,7 @@ class Section:
     num_features: int | None
     """The dense MLP width, where it is known."""
     warnings: tuple[Warned, ...]
+    margins: tuple[Margin, ...]
     plannings: tuple[Planning, ...]
     parts: Parts
 
@@ -184,6 +186,7 @@ def _section(
         similarities=tuple(similarity_maps(board, own, weights)),
         num_features=num_features,
         warnings=tuple(warnings_of(board, source)),
+        margins=tuple(margins_of(board, source, own, weights)),
         plannings=tuple(plannings_of(board)),
         parts=parts_of(board, pairer, source, own, weights, squares),
     )
