@@ -43,8 +43,8 @@ TRIMMED = PruningPlan(
         for i in range(L)
     ),
 )
-WITHOUT_LAST = PruningPlan.without([2, 5], L)
-PLANS = [TRIMMED, WITHOUT_LAST, DENSE, PruningPlan.without([4], L)]
+DEPTH = PruningPlan.without([1, 2], L)
+PLANS = [TRIMMED, DEPTH, DENSE, PruningPlan.without([4], L)]
 
 
 def evaluate(dense, plans, documents=DOCUMENTS):
@@ -85,15 +85,15 @@ def passes(model, ids):
     return output.hidden_states[-1][0].double().numpy(), [w[0].double().numpy() for w in output.attentions]
 
 
-def expected(dense, plan, ids, positions, bases):
+def expected(dense, plan, ids, positions):
     """By Transformers' eager weights: (Σ error, Σ size), Σ KL, overlap counts of the last two blocks."""
     before, weights = passes(dense.model, ids)
     with ModelView(dense).applied(plan) as model:
         after, changed = passes(model, ids)
     error = ((after - before)[positions] ** 2).sum(), (before[positions] ** 2).sum()
     divergence, hits, picks = 0.0, 0, 0
-    for base, pruned in zip(bases, changed[-2:], strict=True):
-        for p, q in zip(weights[base], pruned, strict=True):
+    for own, pruned in zip(weights[-2:], changed[-2:], strict=True):
+        for p, q in zip(own, pruned, strict=True):
             for place in range(2, len(ids)):
                 kept = [w[place, 1 : place + 1] / w[place, 1 : place + 1].sum() for w in (p, q)]
                 divergence += (kept[0] * np.log(kept[0] / kept[1])).sum()
@@ -103,14 +103,12 @@ def expected(dense, plan, ids, positions, bases):
     return error, divergence, (hits, picks)
 
 
-@pytest.mark.parametrize(
-    ("plan", "bases"), [(TRIMMED, (4, 5)), (WITHOUT_LAST, (3, 4))], ids=["trim", "depth"]
-)
-def test_measures_are_those_of_transformers_own_states_and_weights(load_tiny, tiny, plan, bases):
+@pytest.mark.parametrize("plan", [TRIMMED, DEPTH], ids=["trim", "depth"])
+def test_measures_are_those_of_transformers_own_states_and_weights(load_tiny, tiny, plan):
     eager = load_model(Checkpoint.open(tiny("llama")), dtype="float32", attention="eager")
     found = by_metric(evaluate(load_tiny("llama"), [plan])[plan])
     for place, each in enumerate(DOCUMENTS):
-        (error, size), divergence, (hits, picks) = expected(eager, plan, *ROWS[place], bases)
+        (error, size), divergence, (hits, picks) = expected(eager, plan, *ROWS[place])
         nmse, kl, overlap = (
             found[name][place] for name in ("hidden_nmse", "attention_kl", "attention_overlap")
         )
@@ -160,18 +158,23 @@ def test_samples_do_not_depend_on_the_other_plans(load_tiny):
             assert evaluate(load_tiny(name), [plan]) == {plan: together[plan]}
 
 
-def test_a_plan_without_attention_has_none_to_compare(load_tiny):
-    plan = PruningPlan(num_layers=L, layers=(LayerSpec(base=3, drop=("attention",)),))
+CUT = [
+    PruningPlan.without([4], L),
+    PruningPlan.without([5], L),
+    PruningPlan(
+        num_layers=L,
+        layers=tuple(LayerSpec(base=i, drop=("attention",) if i == 4 else ()) for i in range(L)),
+    ),
+    PruningPlan(num_layers=L, layers=tuple(LayerSpec(base=i) for i in (0, 5, 4))),
+]
+
+
+@pytest.mark.parametrize("plan", CUT, ids=["last but one", "last", "attention", "order"])
+def test_a_plan_that_lacks_attention_of_the_last_two_layers_has_none_to_compare(load_tiny, plan):
     found = by_metric(evaluate(load_tiny("llama"), [plan])[plan])
-    assert {(s.weight, s.status) for s in found["attention_kl"]} == {(0, "no_attention")}
+    for metric in ("attention_kl", "attention_overlap", "attention_overlap_from_1"):
+        assert {(s.value, s.weight, s.status) for s in found[metric]} == {(0, 0, "last_attention_removed")}
     assert value(found["hidden_nmse"]) > 0
-
-
-def test_a_block_without_attention_is_passed_over(load_tiny):
-    layers = [LayerSpec(base=i, drop=("attention",) if i == 4 else ()) for i in range(L)]
-    plan = PruningPlan(num_layers=L, layers=tuple(layers))
-    found = by_metric(evaluate(load_tiny("llama"), [plan])[plan])
-    assert [base for base, _ in json.loads(found["attention_kl"][0].detail)["layers"]] == [3, 5]
 
 
 def test_a_row_of_three_tokens_has_no_overlap(load_tiny):

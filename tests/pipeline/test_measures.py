@@ -88,6 +88,9 @@ def test_every_variant_has_a_row_for_every_metric_that_it_can_have(measured):
         "layertrim": "ok",
     }
     assert changes.loc["shortgpt", "error"] == "no_trimmed_mlp"
+    attention = states[states["metric"] == "attention_kl"].set_index("method")
+    assert attention.loc["last_n", "error"] == "last_attention_removed"
+    assert attention.loc["layertrim", "status"] == "ok"
 
 
 def test_deployed_parameters_are_those_of_the_plan(measured):

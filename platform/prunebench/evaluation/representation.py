@@ -2,14 +2,14 @@
 
 - `hidden_nmse`: Σ‖pruned - dense‖² / Σ‖dense‖² of the final states at the measured positions, after the
   model's final norm, as its head reads them (the paper does not say).
-- `attention_kl`, `attention_overlap`: see `agreement`. The attention is that of the last two kept blocks that
-  have any, each against the dense layer that is its base, so that heads are compared with themselves: the
-  paper's last two layers wherever a plan kept both.
+- `attention_kl`, `attention_overlap`: see `agreement`. The attention is that of the dense model's last two
+  layers, as the paper has it. A plan that removed one of them (or its attention) has no such measure: earlier
+  layers would flatter it, most of all one that cut off the end and changed nothing before.
 - `mlp_score`, `mlp_change`: Σ s_j of the removed features, and the squared MLP output change that removing
   them makes (eq. 4), fed with the dense model's inputs at the measured positions; summed over the kept blocks
   that trim features of their own MLP, with each block in the detail.
 
-What a plan has nothing of (no trimmed MLP, no attention) has no weight and a status that says so.
+What a plan has nothing of has no weight and a status that says so.
 """
 
 import math
@@ -32,7 +32,7 @@ from prunebench.models.attention import Attention, attention_of
 from prunebench.models.load import DenseModel
 from prunebench.models.trie import Runner, Visit, enter, visit
 
-LAST_BLOCKS: Final = 2
+LAST_LAYERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Representation:
         plans, rows = tuple(plans), [_measured(document) for document in documents]
         runner = Runner(dense, [enter(dense, torch.from_numpy(row.ids)[None]) for row in rows])
         reference = _reference(dense, runner, plans, rows)
-        for visited in visit(runner, plans, LAST_BLOCKS):
+        for visited in visit(runner, plans, reference.attention):
             yield visited.plan, _samples(dense, runner, reference, visited, documents)
 
 
@@ -84,8 +84,7 @@ def _trimmed(plan: PruningPlan) -> list[tuple[int, Mask]]:
 def _reference(
     dense: DenseModel, runner: Runner, plans: Sequence[PruningPlan], rows: Sequence[Measured]
 ) -> Reference:
-    attending = [[spec.base for spec in plan.layers if "attention" not in spec.drop] for plan in plans]
-    compared = {base for bases in attending for base in bases[-LAST_BLOCKS:]}
+    compared = range(runner.shape.num_layers)[-LAST_LAYERS:]
     trimmed = {base for plan in plans for base, _ in _trimmed(plan)}
     attention: dict[int, tuple[Attention, ...]] = {}
     features: dict[int, tuple[Tensor, ...]] = {}
@@ -119,11 +118,12 @@ def _samples(
     dense: DenseModel, runner: Runner, reference: Reference, visited: Visit, documents: Sequence[Document]
 ) -> tuple[Sample, ...] | NonFiniteError:
     pruned = _at(visited.normed, [_measured(document) for document in documents])
-    ends = [(spec.base, attention_of(dense, runner, spec, states)) for spec, states in visited.ends]
+    kept = [spec.base for spec, _ in visited.noted] == list(reference.attention)
+    noted = [(spec.base, attention_of(dense, runner, spec, states)) for spec, states in visited.noted if kept]
     samples: list[Sample] = []
     for place, document in enumerate(documents):
         hidden = _hidden(reference.normed[place], pruned[place])
-        attention = [(base, agreement(reference.attention[base][place], seen[place])) for base, seen in ends]
+        attention = [(base, agreement(reference.attention[base][place], seen[place])) for base, seen in noted]
         changes = [
             (
                 base,
@@ -155,7 +155,7 @@ def _hidden(dense: Tensor, pruned: Tensor) -> tuple[float, float]:
 def _attention(document: Document, found: Sequence[tuple[int, Agreement]]) -> Iterator[Sample]:
     total = sum((each for _, each in found), NOTHING)
     means = [[base, each.divergence / (each.distributions or 1)] for base, each in found]
-    missing = "too_few_tokens" if found else "no_attention"
+    missing = "too_few_tokens" if found else "last_attention_removed"
     detail = {"layers": means}
     yield _sample(document, "attention_kl", total.divergence, total.distributions, detail, missing)
     common, picked = total.common_B, total.picked_B

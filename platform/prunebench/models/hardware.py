@@ -1,5 +1,6 @@
 """What a model runs on: its name, and the most memory that a stretch of work needed."""
 
+import ctypes
 import gc
 import platform
 import re
@@ -36,8 +37,7 @@ def hardware_name(device: str) -> str:
 class Meter:
     """Waits for a device, and tells how far its memory rose above a baseline.
 
-    On a GPU that is what torch allocated. On the CPU it is the process's resident memory, which also holds
-    what the allocator keeps for later: a rough figure.
+    On a GPU that is what torch allocated. On the CPU it is the process's resident memory, a rough figure.
     """
 
     def __init__(self, device: str) -> None:
@@ -55,6 +55,9 @@ class Meter:
     def take_baseline(self) -> None:
         """Remember the memory in use now, free of what nobody refers to."""
         gc.collect()
+        if self._device is None and platform.libc_ver()[0] == "glibc":
+            # What it keeps for later would be taken for memory in use.
+            ctypes.CDLL(None).malloc_trim(0)
         self._baseline = self._read("VmRSS")
 
     def reset_peak(self) -> None:

@@ -5,7 +5,7 @@ embeddings come from the model's own forward pass, run once over blocks that onl
 is right by construction, and the results are those of `model(...)` bit for bit.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -100,7 +100,7 @@ class Runner:
         return tuple(self._norm(hidden) for hidden in states)
 
 
-Ends: TypeAlias = tuple[tuple[LayerSpec, States], ...]
+Noted: TypeAlias = tuple[tuple[LayerSpec, States], ...]
 """Blocks, each with the states before it."""
 
 
@@ -110,14 +110,14 @@ class Visit(NamedTuple):
     plan: PruningPlan
     normed: States
     """The final states after the model's final norm."""
-    ends: Ends
-    """The plan's last blocks that have attention."""
+    noted: Noted
+    """The plan's blocks with attention whose base was to be noted, in order."""
 
 
-def visit(runner: Runner, plans: Iterable[PruningPlan], last: int) -> Iterator[Visit]:
-    """Visit each distinct plan depth first, with its `last` blocks that have attention, or all it has.
+def visit(runner: Runner, plans: Iterable[PruningPlan], noted: Container[int]) -> Iterator[Visit]:
+    """Visit each distinct plan depth first, with its blocks that have attention and a base in `noted`.
 
-    One set of states is kept for each branch that is still open, and `last` more with it.
+    One set of states is kept for each branch that is still open, and one for each block that is noted.
 
     Raises:
         InputError: a plan for a model of other sizes.
@@ -125,21 +125,21 @@ def visit(runner: Runner, plans: Iterable[PruningPlan], last: int) -> Iterator[V
     plans = tuple(plans)
     for plan in plans:
         check_plan(plan, runner.shape)
-    open_nodes: list[tuple[Node, LayerSpec | None, States, Ends]] = [(grow(plans), None, runner.start, ())]
+    open_nodes: list[tuple[Node, LayerSpec | None, States, Noted]] = [(grow(plans), None, runner.start, ())]
     while open_nodes:
-        node, spec, states, ends = open_nodes.pop()
+        node, spec, states, notes = open_nodes.pop()
         if spec is not None:
-            if last and "attention" not in spec.drop:
-                ends = (*ends, (spec, states))[-last:]
+            if spec.base in noted and "attention" not in spec.drop:
+                notes = (*notes, (spec, states))
             states = runner.block(spec, states)
         for plan in node.plans:
-            yield Visit(plan, runner.normed(states), ends)
-        open_nodes += [(child, spec, states, ends) for spec, child in reversed(node.children.items())]
+            yield Visit(plan, runner.normed(states), notes)
+        open_nodes += [(child, spec, states, notes) for spec, child in reversed(node.children.items())]
 
 
 def walk(runner: Runner, plans: Iterable[PruningPlan]) -> Iterator[tuple[PruningPlan, States]]:
     """Yield each distinct plan with its normed final states, depth first; errors as `visit`."""
-    for plan, normed, _ in visit(runner, plans, 0):
+    for plan, normed, _ in visit(runner, plans, ()):
         yield plan, normed
 
 
