@@ -19,13 +19,15 @@ class Cell:
     value: float | None = None
     stderr: float | None = None
     """Document-level standard error; None where one document or none tells nothing of it."""
+    seed_sd: float | None = None
+    """Standard deviation over the seeds (ddof 1); None where there are not several."""
     retained: float | None = None
     """Percent of the dense row of the same column."""
     reason: str = ""
     """Why there is no value: the status, and the error where there is one."""
     text: str = HOLE
     error: str = ""
-    """The printed standard error; empty where there is none."""
+    """The printed scatter: over seeds where there are several, else the standard error; empty for none."""
     best: bool = False
     second: bool = False
     note: int = 0

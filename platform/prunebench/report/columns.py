@@ -10,8 +10,10 @@ from prunebench.core.fingerprint import canonical_json
 from prunebench.report.metrics import METRICS, Metric, metric_named
 from prunebench.report.source import parsed
 
-KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "recipe")
+KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "generation", "recipe")
 """What a column states besides task and metric."""
+IN_JSON = ("generation", "recipe")
+"""Those that are JSON of several settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,11 @@ class Column:
     """Settings that differ from another column of the same task and metric."""
 
     @property
+    def seeds(self) -> int:
+        """Number of seeds that its values are means over."""
+        return self.key["seed"].count(",") + 1
+
+    @property
     def name(self) -> str:
         """The task, with what sets the column apart."""
         return f"{self.task} ({self.detail})" if self.detail else self.task
@@ -35,8 +42,8 @@ class Column:
     @property
     def recipe(self) -> str:
         """The whole key in words, for the note below a table."""
-        recipe = parsed(self.key["recipe"] or "{}")
-        settings = {**{name: value for name, value in self.key.items() if name != "recipe"}, **recipe}
+        plain = {name: value for name, value in self.key.items() if name not in IN_JSON}
+        settings = {**plain, **_settings(self.key)}
         words = [
             f"{name.replace('_', ' ')} {_shown(value)}" for name, value in settings.items() if value != ""
         ]
@@ -120,14 +127,18 @@ def _detail(column: Column, columns: Sequence[Column]) -> str:
     """How the column differs from others of its task and metric."""
     like = [other for other in columns if (other.task, other.metric) == (column.task, column.metric)]
     differing = [name for name in KEY if len({other.key[name] for other in like}) > 1]
-    plain = [f"{name} {column.key[name]}" for name in differing if name != "recipe"]
-    recipes = [parsed(other.key["recipe"] or "{}") for other in like]
-    own = parsed(column.key["recipe"] or "{}")
+    plain = [f"{name} {column.key[name]}" for name in differing if name not in IN_JSON]
+    recipes = [_settings(other.key) for other in like]
+    own = _settings(column.key)
     names = sorted({name for recipe in recipes for name in recipe})
     unlike = [name for name in names if len({canonical_json(recipe.get(name)) for recipe in recipes}) > 1]
     if len(like) > 1 and not plain and not unlike:
         return f"exam {column.exam_id[:8]}"
     return ", ".join([*plain, *(f"{name} {_text(own.get(name))}" for name in unlike)])
+
+
+def _settings(key: Mapping[str, str]) -> dict[str, Any]:
+    return {name: value for part in IN_JSON for name, value in parsed(key[part] or "{}").items()}
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 (one setting of a recipe)

@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from prunebench.core.fingerprint import sha256_json
 from prunebench.core.unit import Unit
 from prunebench.report.columns import KEY, Column, columns_of
+from prunebench.report.seeds import seedless_id
 from prunebench.report.statistics import Floats
-from prunebench.store.artifacts import exam_id, exam_key, load_exam
+from prunebench.store.artifacts import exam_id, load_exam
 from prunebench.store.read import samples_table
 
 DOCUMENT = ["doc_hash", "copy"]
@@ -109,15 +109,13 @@ def _samples(table: pa.Table, variant: Mapping[str, Any]) -> pd.DataFrame:
     same = {name: unit for name, unit in units.items() if (unit.dtype, unit.attention) == setting}
     frame = frame[frame["unit_id"].isin(list(same))].copy()
     frame["exam"] = frame["unit_id"].map({name: exam_id(unit) for name, unit in same.items()}).astype(str)
-    frame["group"] = frame["unit_id"].map({name: _group(unit) for name, unit in same.items()}).astype(str)
+    frame["group"] = (
+        frame["unit_id"].map({name: seedless_id(unit) for name, unit in same.items()}).astype(str)
+    )
     keys = ["exam", "metric", "doc_hash"]
     frame = frame.sort_values([*keys, "doc_id"], kind="stable")
     frame["copy"] = frame.groupby(keys).cumcount()
     return frame
-
-
-def _group(unit: Unit) -> str:
-    return sha256_json({name: value for name, value in exam_key(unit).items() if name != "seed"})[:16]
 
 
 def _of(frame: pd.DataFrame, group: str, metric: str) -> pd.DataFrame:

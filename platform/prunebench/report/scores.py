@@ -24,7 +24,7 @@ def cell_of(scores: Mapping[tuple[str, str, str], Record], variant: Record, colu
         return Cell(reason=f"{told['status']}{progress}" + (f": {told['error']}" if told["error"] else ""))
     if row is None:
         return Cell(reason="not evaluated: no run asked for it")
-    return filled(column.metric, row["value"], row["stderr"])
+    return filled(column.metric, row["value"], row["stderr"], row.get("seed_sd"))
 
 
 def mean_cell(cells: Sequence[Cell], mean: MeanColumn) -> Cell:
@@ -41,15 +41,16 @@ def mean_cell(cells: Sequence[Cell], mean: MeanColumn) -> Cell:
     return filled(mean.metric, math.fsum(values) / len(members), stderr)
 
 
-def filled(metric: Metric, value: float, stderr: float) -> Cell:
-    """A cell with its printed forms; a NaN as error means that there is none."""
-    if math.isnan(stderr) or not math.isfinite(value):
-        return Cell(value=value, text=metric.shown(value))
+def filled(metric: Metric, value: float, stderr: float, seed_sd: float | None = None) -> Cell:
+    """A cell with its printed forms; a NaN as error or deviation means that there is none."""
+    scatter = stderr if seed_sd is None else seed_sd
+    known = math.isfinite(value)
     return Cell(
         value=value,
-        stderr=stderr,
+        stderr=stderr if known and not math.isnan(stderr) else None,
+        seed_sd=seed_sd if known and seed_sd is not None and not math.isnan(seed_sd) else None,
         text=metric.shown(value),
-        error=metric.shown_error(stderr, value),
+        error=metric.shown_error(scatter, value) if known and not math.isnan(scatter) else "",
     )
 
 

@@ -14,7 +14,9 @@ import pyarrow as pa
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
+from prunebench.core.unit import Unit
 from prunebench.errors import InputError
+from prunebench.report.seeds import exams_of, fold_seeds
 from prunebench.store.append import MEND
 from prunebench.store.artifacts import load_plan
 from prunebench.store.read import read_failures, read_results, read_runs, read_variants
@@ -30,6 +32,7 @@ class Source:
     """The rows of a store, with nulls as None, and the plans that they name."""
 
     results: tuple[Mapping[str, Any], ...]
+    """With how answers are sampled as `generation`, and one row in place of several seeds' rows."""
     variants: tuple[Mapping[str, Any], ...]
     failures: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
@@ -63,8 +66,11 @@ def read_source(store: Path) -> Source:
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
+    results = _records(read_results(store))
+    exams = exams_of(store, results)
+    sampled = tuple({**row, "generation": _generation(exams.get(row["exam_id"] or ""))} for row in results)
     return Source(
-        results=_records(read_results(store)),
+        results=fold_seeds(sampled, exams),
         variants=variants,
         failures=_records(read_failures(store)),
         runs=_records(read_runs(store)),
@@ -116,6 +122,10 @@ def read_weights(store: Path, weights_id: str) -> WeightStats | None:
             whole = stats.cka_o_LL.size and all(np.isfinite(array).all() for array in measured)
             return stats if whole else None
     return None
+
+
+def _generation(unit: Unit | None) -> str:
+    return "" if unit is None else unit.generation
 
 
 def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:

@@ -41,7 +41,7 @@ CSV_COLUMNS = (
     *("model", "weights_id", "method", "title", "params", "calibration", "calibration_id"),
     *("budget_layers", "budget", "num_layers", "plan_id", "removed_layers", "removed_params"),
     *("removed_percent", "total_params", "task", "metric", *KEY, "exam_id", "num_examples"),
-    *("value", "stderr", "retained_percent", "status"),
+    *("value", "stderr", "seed_sd", "retained_percent", "status"),
 )
 FROM_VARIANT = (
     *("method", "calibration", "calibration_id", "budget_layers", "budget", "num_layers"),
@@ -93,6 +93,7 @@ def _csv_cell(column: Column, cell: Cell) -> dict[str, object]:
         "num_examples": column.num_examples if cell.value is not None else None,
         "value": cell.value,
         "stderr": cell.stderr,
+        "seed_sd": cell.seed_sd,
         "retained_percent": cell.retained,
         "status": cell.reason or "ok",
     }
@@ -121,8 +122,13 @@ def heading(board: Board, table: BudgetTable) -> str:
 
 def legend(board: Board) -> list[str]:
     """How the tables of a model are read: errors, retained, the key of each column, calibrations."""
+    seeds = (
+        ", and in a column of several seeds, which holds their mean, their standard deviation (ddof 1)"
+        if any(column.seeds > 1 for column in board.columns)
+        else ""
+    )
     reading = (
-        "± is the standard error over documents. Retained (ret.) is in percent of the dense model: "
+        f"± is the standard error over documents{seeds}. Retained (ret.) is in percent of the dense model: "
         "pruned/dense, and dense/pruned where lower is better. Best in bold, second underlined, "
         "equal figures alike; removed is in percent of the dense model's projection parameters."
     )
