@@ -75,17 +75,17 @@ class Bench:
     """Seconds of each engine start."""
 
     @classmethod
-    def open(cls, model: str, dtype: str, device: str) -> "Bench":
+    def open(cls, model: str, dtype: str, device: str, attention: str = "sdpa") -> "Bench":
         """Load the model."""
         checkpoint = Checkpoint.open(model)
         setup = ModelSetup(
             path=str(checkpoint.path),
             weights_id=checkpoint.weights_id,
             dtype=dtype,
-            attention="sdpa",
+            attention=attention,
             device=device,
         )
-        dense = load_model(checkpoint, dtype=dtype)
+        dense = load_model(checkpoint, dtype=dtype, attention=attention)
         return cls(setup, checkpoint, RecordingCodec(checkpoint), dense)
 
     @property

@@ -267,6 +267,13 @@ def test_a_graders_fault_fails_its_own_unit_and_the_rest_goes_on(codec):
     assert sorted(message.unit.start for message in found if isinstance(message, UnitDone)) == [0, 2]
 
 
+def test_a_worker_with_another_version_of_vllm_than_the_driver_writes_nothing(codec):
+    one = generation_item(("a", "b"), DENSE, "vllm")
+    units = tuple(replace(unit, backend_version="0.0.1") for unit in one.units)
+    with pytest.raises(InputError, match=r"planned for vllm 0\.0\.1, but this worker has"):
+        messages(replace(one, units=units), lambda: (FakeEngine(codec, None), codec))
+
+
 class _Slow(FakeEngine):
     """Takes its time after the first answer."""
 

@@ -274,6 +274,14 @@ def test_a_plan_that_the_dense_shape_cannot_hold_gets_an_engine_of_its_own(rig):
     assert rig.vllm.padded is None
 
 
+def test_a_machine_without_a_compiler_is_told_before_anything_starts(rig, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    engine = VllmEngine(EngineSetup(kind="vllm"), rig.model, rig.checkpoint, rig.codec, lambda: rig.dense)
+    with pytest.raises(ResourceError, match=r"no g\+\+: install it \(apt-get install g\+\+\)"):
+        next(engine.generate(DENSE, [request_for(rig.codec, "Why?")]))
+
+
 def test_an_engine_that_does_not_start_says_what_to_do(rig):
     setup = EngineSetup(kind="vllm", max_model_len=100_000_000)
     engine = VllmEngine(setup, rig.model, rig.checkpoint, rig.codec, lambda: rig.dense)

@@ -18,7 +18,7 @@ from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.scoring import grader_named
 from prunebench.evaluation.scoring.base import Grader
 from prunebench.evaluation.scoring.diagnostics import diagnosed, is_unclosed
-from prunebench.evaluation.versions import GRADERS
+from prunebench.evaluation.versions import GRADERS, backend_version
 
 
 @dataclass(kw_only=True)
@@ -69,6 +69,7 @@ class Writing:
 
     def _written(self, places: list[int]) -> Iterator[tuple[int, Generation | Exception, float]]:
         """The place of each unit with its text or why it has none, and the seconds since the one before."""
+        _same_version(self.item.units[places[0]])
         engine, codec = self.engine(), self.codec
         requests: dict[int, Request] = {}
         for place in places:
@@ -131,6 +132,20 @@ def one_line(error: BaseException) -> str:
     """The kind of an exception and the first line of what it says."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
+def _same_version(unit: Unit) -> None:
+    """Refuse to write under the name of another version of the engine's library.
+
+    Raises:
+        InputError: the run was planned with another version than this worker has.
+        ResourceError: this worker has none.
+    """
+    if (here := backend_version(unit.backend)) != unit.backend_version:
+        raise InputError(
+            f"the run was planned for {unit.backend} {unit.backend_version}, but this worker has {here}: "
+            "install one version on every machine"
+        )
 
 
 def _request(unit: Unit, question: Question, codec: Codec) -> Request:

@@ -21,11 +21,12 @@ TEXT: Final = (
 )
 TOKENS: Final = 96
 """Most tokens of the text that are read."""
-LIMITS: Final = {"float32": 1e-4, "float16": 0.03, "bfloat16": 0.15}
+LIMITS: Final = {"float32": 1e-4, "float16": 0.03, "bfloat16": 0.2}
 """Largest root mean square difference over the text, in nats a token: what is left to rounding.
 
-Two implementations sum in other orders. Measured with SmolLM2 on a CPU in float32: 1e-5, against 5e-4 where
-one tensor of thirty layers is 0.1 % off and 2 where blocks are missing.
+Two implementations sum in other orders. Measured with SmolLM2 on a CPU, dense and pruned: at most 3e-5 in
+float32, 0.011 in float16, 0.076 in bfloat16; against 5e-4 (in float32) where one tensor of thirty layers is
+0.1 % off, and 0.59 in any of them where one down_proj is missing.
 """
 
 
