@@ -271,7 +271,7 @@ def test_a_worker_with_another_version_of_vllm_than_the_driver_writes_nothing(co
     one = generation_item(("a", "b"), DENSE, "vllm")
     units = tuple(replace(unit, backend_version="0.0.1") for unit in one.units)
     with pytest.raises(InputError, match=r"planned for vllm 0\.0\.1, but this worker has"):
-        messages(replace(one, units=units), lambda: (FakeEngine(codec, None), codec))
+        messages(replace(one, units=units), codec, lambda: FakeEngine(codec, None))
 
 
 class _Slow(FakeEngine):
