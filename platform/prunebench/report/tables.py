@@ -32,9 +32,9 @@ def leaderboard(source: Source) -> Leaderboard:
 
 
 def _board(source: Source, model: str, weights_id: str) -> Board:
-    own = {"model": model, "weights_id": weights_id}
-    variants = [row for row in source.variants if own.items() <= row.items()]
-    results = [row for row in source.results if own.items() <= row.items()]
+    own = (model, weights_id)
+    variants = [row for row in source.variants if (row["model"], row["weights_id"]) == own]
+    results = [row for row in source.results if (row["model"], row["weights_id"]) == own]
     labels, columns = labels_of(variants), columns_of(results, source.groups)
     means = mean_columns(columns)
     scores = {(row["variant_key"], row["exam_id"] or "", row["metric"] or ""): row for row in results}
