@@ -22,7 +22,6 @@ from prunebench.report.source import parsed
 from prunebench.store.read import plans_by_file
 from prunebench.store.record import DENSE
 
-
 FACTS = (
     *("value", "standard error", "documents", "why there is none", "sd over seeds"),
     "p of the difference from the best, corrected",
@@ -167,7 +166,7 @@ def _row(variant: Record, label: Label) -> dict[str, Json]:
 
 def _told(cell: Cell) -> list[Json]:
     """What is known of one number, in the order of `FACTS`, without what is missing at the end."""
-    told = [
+    told: list[Json] = [
         _number(cell.value),
         _number(cell.stderr),
         cell.count,

@@ -19,7 +19,6 @@ from prunebench.store.append import MEND
 from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_stats
 from prunebench.store.read import read_failures, read_runs, results_table, variants_table
 
-
 OF_A_RESULT = (
     *("run_id", "model", "weights_id", "variant_key", "exam_id", "task", "task_version", "recipe", "seed"),
     *("backend", "execution", "dtype", "attention", "metric", "value", "stderr", "num_examples"),
