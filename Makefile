@@ -4,7 +4,7 @@ VENV := .venv
 # uv does not read pip's setting for folders of wheels.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: env quickstart test check lock clean
+.PHONY: env quickstart sample test check lock clean
 env: $(VENV)/.built
 
 $(VENV)/.built: pyproject.toml requirements.lock
@@ -18,6 +18,10 @@ $(VENV)/.built: pyproject.toml requirements.lock
 quickstart: env
 	$(VENV)/bin/prunebench run configs/benchmark/quickstart.yaml --executor ray
 	$(VENV)/bin/prunebench report --store stores/quickstart --out stores/quickstart-report
+
+# The report in the documentation, of the store that `make quickstart` leaves.
+sample: env
+	$(VENV)/bin/prunebench report --store stores/quickstart --out docs/sample
 
 test: env
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import papers_store
 from browser import Browser, Tab, chromium
 from prunebench.core.plan import PruningPlan
 from prunebench.report.render import write_report
@@ -211,3 +212,68 @@ def test_without_its_script_the_page_still_reads(browser, page, tmp_path):
     assert len(rows(tab)) == 5
     assert tab.run("document.querySelector('#filters').getClientRects().length") == 0
     assert any("Content Security Policy" in error for error in tab.errors)
+
+
+@pytest.fixture(scope="module")
+def papers(build, tmp_path_factory):
+    """A page with results in the shapes of the papers' tables, under two back ends and three seeds."""
+    store = tmp_path_factory.mktemp("papers") / "store"
+    builder = build(store, model="Llama-3.1-8B", shape=papers_store.LLAMA)
+    found = papers_store.ask(builder)
+    papers_store.zero_shot(builder, found, dict.fromkeys(papers_store.COMMON_SENSE, 40))
+    papers_store.reasoning(builder, found)
+    return write_report(builder.finish(), store.parent / "out").html
+
+
+PAPER = """
+    (number) => [...document.querySelectorAll("table.paper")[number].rows]
+        .filter((row) => row.getClientRects().length)
+        .map((row) => [...row.cells].filter((cell) => cell.getClientRects().length)
+            .map((cell) => cell.innerText.split("\\n")[0]))
+"""
+
+
+def test_the_papers_tables_sort_and_filter_too(browser, papers):
+    tab = Tab(browser)
+    tab.open(papers)
+    heading, *rows = tab.run(f"({PAPER})(0)")
+    assert heading[:3] == ["Method", "ARC-E", "ARC-C"]
+    names = [row[0] for row in rows]
+    assert names == [
+        "7 of 32 layers removed",
+        "Dense",
+        "ShortGPT",
+        "LoRP",
+        "LaCo",
+        "Random layers",
+        "smallest detectable",
+    ]
+    click(tab, "table.paper thead th", 1)
+    best = [row[0] for row in tab.run(f"({PAPER})(0)")[1:]]
+    assert (best[:2], best[-1]) == (["7 of 32 layers removed", "Dense"], "smallest detectable")
+    values = [float(row[1].split(" ")[0].rstrip("†")) for row in tab.run(f"({PAPER})(0)")[3:-1]]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 1
+    choose(tab, "task", "arc_easy")
+    heading, *rows = tab.run(f"({PAPER})(0)")
+    assert heading == ["Method", "ARC-E", "rank", "tasks"]
+    assert {len(row) for row in rows[1:-1]} == {4}
+    choose(tab, "task", "")
+    choose(tab, "backend", "vllm")
+    assert [row[0] for row in tab.run(f"({PAPER})(0)")[:1]] == ["Method"]
+    assert tab.run(f"({PAPER})(0)")[0] == ["Method", "rank", "tasks"]
+    assert tab.errors == []
+
+
+def test_a_mean_over_seeds_tells_its_seeds_and_their_spread(browser, papers):
+    tab = Tab(browser)
+    tab.open(papers)
+    tab.run(
+        """[...document.querySelectorAll("table.lead td[data-x]")].find((cell) =>
+            JSON.parse(document.getElementById("data").textContent).columns[cell.dataset.x].name === "aime25"
+        ).click()"""
+    )
+    told = tab.run("document.querySelector('#detail').innerText")
+    assert "sd over seeds" in told
+    assert "0, 1, 2" in told
+    assert "documents\n30" in told

@@ -57,7 +57,7 @@ def test_a_single_run_differs_in_nothing_and_tells_what_it_computed(build, tmp_p
     found = history(builder.finish())
     assert found.differences == found.unfinished == ()
     (run,) = found.runs
-    assert dict(run.facts)["computed"] == "3 units in 3.0 s of work by w on h"
+    assert dict(run.facts)["computed"] == "3 units in 3.0 s of work by 1 worker on h"
 
 
 def test_holes_are_listed_with_what_is_missing_and_why(builder, tmp_path):

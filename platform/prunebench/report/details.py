@@ -22,6 +22,12 @@ from prunebench.report.source import parsed
 from prunebench.store.read import plans_by_file
 from prunebench.store.record import DENSE
 
+FACTS = (
+    *("value", "standard error", "documents", "why there is none", "sd over seeds"),
+    "p of the difference from the best, corrected",
+)
+"""What is known of a cell, by the names that readers see."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
@@ -96,7 +102,7 @@ class Details:
             key: {**row, "cells": self._cells[key], "files": files.get(self._plans.get(key, ""), [])}
             for key, row in self._rows.items()
         }
-        return script_json({"dense": DENSE, "columns": self._facts, "rows": rows})
+        return script_json({"dense": DENSE, "facts": FACTS, "columns": self._facts, "rows": rows})
 
 
 def facets_of(boards: Iterable[Board]) -> list[Facet]:
@@ -158,17 +164,19 @@ def _row(variant: Record, label: Label) -> dict[str, Json]:
     }
 
 
-def _told(cell: Cell) -> dict[str, Json]:
-    """Everything that is known of one number, by the names that readers see."""
-    facts = {
-        "value": _number(cell.value),
-        "standard error": _number(cell.stderr),
-        "sd over seeds": _number(cell.sd),
-        "p of the difference from the best, corrected": _number(cell.holm),
-        "documents": cell.count,
-        "status": cell.reason or "ok",
-    }
-    return {name: value for name, value in facts.items() if value is not None}
+def _told(cell: Cell) -> list[Json]:
+    """What is known of one number, in the order of `FACTS`, without what is missing at the end."""
+    told: list[Json] = [
+        _number(cell.value),
+        _number(cell.stderr),
+        cell.count,
+        cell.reason or None,
+        _number(cell.sd),
+        _number(cell.holm),
+    ]
+    while told and told[-1] is None:
+        told.pop()
+    return told
 
 
 def _number(value: float | None) -> float | str | None:

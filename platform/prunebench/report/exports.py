@@ -32,7 +32,7 @@ def write_exports(found: Iterable[Evaluated], out: Path) -> None:
         try:
             new.mkdir()
             for one in found:
-                text = json.dumps(document(one), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+                text = json.dumps(document(one), ensure_ascii=False, allow_nan=False) + "\n"
                 path = new / name(one)
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)

@@ -146,7 +146,8 @@ def _run(row: Record) -> Run:
 def _computed(row: Record) -> str:
     if not row["units"]:
         return "nothing: whatever it asked for was there, or did not come back"
-    return f"{counted(row['units'], 'unit')} in {row['seconds']:.1f} s of work by {row['workers']}"
+    work = f"{counted(row['units'], 'unit')} in {row['seconds']:.1f} s of work"
+    return f"{work} by {counted(row['workers'], 'worker')} on {row['hosts']}"
 
 
 def _fact(name: str, value: Any) -> str:  # noqa: ANN401 (whatever a run recorded)

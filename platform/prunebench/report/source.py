@@ -20,6 +20,13 @@ from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_st
 from prunebench.store.read import read_failures, read_runs, results_table, run_lines, variants_table
 from prunebench.store.trials import read_studies
 
+OF_A_RESULT = (
+    *("run_id", "model", "weights_id", "variant_key", "exam_id", "task", "task_version", "recipe", "seed"),
+    *("backend", "execution", "dtype", "attention", "metric", "value", "stderr", "num_examples"),
+    *("units_done", "units_total", "status", "error", "warnings_json", "created_at"),
+)
+"""Columns of results that a report reads; the others stand in the variant."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -62,7 +69,7 @@ def read_source(store: Path) -> Source:
     variants = rows_of(variants_table(store))
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
-    results = rows_of(results_table(store))
+    results = rows_of(results_table(store).select(OF_A_RESULT))
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
     exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
     units = {name: load_exam(store, name) for name in exams}

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 LEVEL = 0.05
 """Two-sided level of intervals, of the smallest detectable difference and of what is called different."""
 POWER = 0.8
+DETECTABLE_ERRORS = float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER))
+"""Standard errors in the smallest detectable difference."""
 RESAMPLES = 10_000
 CELLS = 4_000_000
 """Documents times resamples held at once."""
@@ -217,7 +219,7 @@ def smallest_detectable(stderr: float) -> float:
     Miller, "Adding error bars to evals" (arXiv 2411.00640), section 5. NaN for an error of 0 or NaN: where no
     two scores differ, nothing tells how far they scatter.
     """
-    return float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER)) * stderr if stderr > 0 else math.nan
+    return DETECTABLE_ERRORS * stderr if stderr > 0 else math.nan
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:

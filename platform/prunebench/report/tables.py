@@ -32,16 +32,16 @@ def leaderboard(source: Source) -> Leaderboard:
 
 
 def _board(source: Source, model: str, weights_id: str) -> Board:
-    own = {"model": model, "weights_id": weights_id}
+    own = (model, weights_id)
     variants = [
         row
         for row in source.variants
-        if own.items() <= row.items() and row["variant_key"] not in source.hidden
+        if (row["model"], row["weights_id"]) == own and row["variant_key"] not in source.hidden
     ]
     results = [
         row
         for row in source.results
-        if own.items() <= row.items() and row["variant_key"] not in source.hidden
+        if (row["model"], row["weights_id"]) == own and row["variant_key"] not in source.hidden
     ]
     labels, columns = labels_of(variants), columns_of(results, source.groups)
     means = mean_columns(columns)

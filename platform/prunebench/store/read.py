@@ -18,7 +18,17 @@ from prunebench.store.samples import samples_table as _samples_table
 from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
 
 FAILURE_COLUMNS = ("key", "attempt", "error", "traceback", "failed_at", "superseded")
-RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json", "units", "seconds", "workers")
+RUN_COLUMNS = (
+    "run_id",
+    "started_at",
+    "ended_at",
+    "status",
+    "record_json",
+    "units",
+    "seconds",
+    "workers",
+    "hosts",
+)
 EVENT_COLUMNS = ("run_id", "unit_id", "worker", "host", "seconds", "attempt", "at")
 
 
@@ -153,13 +163,12 @@ def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def read_runs(root: Path) -> pd.DataFrame:
     """One row a run; `status` is `killed or running` where the run wrote no end.
 
-    `units` and `seconds` are of what came back to it, and `workers` names who computed that.
+    `units` and `seconds` are of what came back to it, `workers` and `hosts` of who computed that.
     """
     rows = []
     for run_id, lines in run_lines(root):
         end = next((line for line in lines if line["event"] == "end"), {})
         units = [line for line in lines if line["event"] == "unit"]
-        workers = sorted({f"{unit['worker']} on {unit['host']}" for unit in units})
         rows.append(
             {
                 "run_id": run_id,
@@ -169,7 +178,8 @@ def read_runs(root: Path) -> pd.DataFrame:
                 "record_json": json.dumps(lines[0]["record"], sort_keys=True),
                 "units": len(units),
                 "seconds": sum(unit["seconds"] for unit in units),
-                "workers": ", ".join(workers),
+                "workers": len({(unit["host"], unit["worker"]) for unit in units}),
+                "hosts": ", ".join(sorted({unit["host"] for unit in units})),
             }
         )
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))

@@ -120,7 +120,7 @@
   const list = (pairs) => {
     const made = element("dl");
     for (const [name, value] of pairs)
-      made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
+      if (value !== null && value !== undefined) made.append(element("dt", name.replaceAll("_", " ")), element("dd", value));
     return made;
   };
 
@@ -137,7 +137,7 @@
     panel.querySelector("h2").textContent = `${row.name}: ${column.name}, ${column.metric}`;
     const body = panel.querySelector("div");
     body.replaceChildren(
-      list(Object.entries(cell)),
+      list(data.facts.map((name, place) => [name, cell[place]])),
       element("h3", "key"),
       list(column.key.length ? column.key : [["mean of", column.task.join(", ")]]),
       element("h3", "row"),
