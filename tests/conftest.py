@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("experiments",)
+pytest_plugins = ("experiments", "postgres", "searches")
 
 # Other work on the machine may slow an example down, and a failure has to come back on the next run.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -107,6 +107,12 @@ def write_tiny() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def save_tiny() -> Callable[[dict[str, Any], Path], None]:
+    """Saves a tiny random float32 model whose config differs from TINY_SIZES; it has no tokenizer."""
+    return _save_model
+
+
+@pytest.fixture(scope="session")
 def load_tiny(tiny: Callable[[str], Path]) -> Callable[[str], Any]:
     """Gives the DenseModel (float32, sdpa) of a tiny model by its name in TINY, loaded once."""
     from prunebench.models.checkpoint import Checkpoint
@@ -149,12 +155,12 @@ def _save_model(settings: dict[str, Any], folder: Path) -> None:
     logging.disable_progress_bar()
     sizes = TINY_SIZES | settings
     config = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(7)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for parameter in model.parameters():
             # Norms and biases too: what is left at ones and zeros hides which layer it was taken from.
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+            parameter += 0.2 * torch.randn(parameter.shape)
     model.save_pretrained(folder)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from prunebench import cli
+from prunebench.core.plan import LayerSpec, Mask, PruningPlan
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,6 +46,10 @@ for words in (["--help"], ["prune", "--help"], ["methods"], ["run", "wrong.yaml"
               ["search", "wrong.yaml"],
               ["prune", "--model", "nowhere", "--method", "lorp", "--budget", "7", "--calibration", "text:x"],
               ["prune", "--model", "nowhere", "--method", "lrop", "--budget", "7"],
+              ["bench", "--model", "nowhere", "--protocol", "lopr"],
+              ["bench", "--model", "nowhere", "--protocol", "lorp", "--set", "steps=4"],
+              ["traces", "--model", "nowhere", "--out", "x", "--engine", "vlm"],
+              ["traces", "--model", "nowhere", "--out", "x"],
               ["compare", "nowhere", "lorp@7", "wrp@7"]):
     try:
         main(words)
@@ -74,6 +79,8 @@ def test_every_command_has_help_with_an_example(prunebench):
         "report",
         "compare",
         "export",
+        "bench",
+        "traces",
         "prefetch",
     ]
     for words in (
@@ -139,13 +146,44 @@ def test_prune_exports_and_the_export_is_a_checkpoint(prunebench, tiny, tokens, 
     out_folder = tmp_path / "pruned"
     code, out, _ = prunebench(
         "prune", "--model", tiny("llama"), "--method", "layertrim", "--budget", "1",
-        "--calibration", tokens, "--out", out_folder,
+        "--calibration", tokens, "--out", out_folder, "--layout", "padded",
     )  # fmt: skip
     assert code == 0
     assert "exported to" in out
     assert (out_folder / "model.safetensors").is_file()
     code, out, _ = prunebench("prune", "--model", out_folder, "--method", "last_n", "--budget", "1", "--json")
     assert code == 0
+
+
+def test_an_export_says_which_runtimes_load_it(prunebench, tiny, tmp_path):
+    narrow = LayerSpec(base=1, features=Mask.keep(range(20), 44))
+    plan = PruningPlan(num_layers=6, layers=(LayerSpec(base=0), narrow))
+    (tmp_path / "plan.json").write_text(plan.canonical)
+    code, out, _ = prunebench("export", "--model", tiny("gemma2"), "--plan", "plan.json", "--out", "out")
+    assert code == 0
+    assert "(deployed)\n" in out
+    assert "transformers: proven in 5" in out
+    assert "; needs trust_remote_code=True\n" in out
+    assert "vllm: refused: unequal MLP widths of Gemma-2 are not served" in out
+    code, _, err = prunebench("prune", "--model", tmp_path / "out", "--method", "last_n", "--budget", "1")
+    assert code == 2
+    assert "layers of unequal sizes" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--layout", "padded"], "give --out too"),
+        (["--prove-vllm"], "give --out too"),
+        (["--out", "x", "--layout", "thin"], "'thin' is not one of auto, deployed, padded"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused_before_planning(prunebench, tiny, words, sentence):
+    code, _, err = prunebench(
+        "prune", "--model", tiny("llama"), "--method", "last_n", "--budget", "1", *words
+    )
+    assert code == 2
+    assert sentence in err
 
 
 @pytest.mark.parametrize(
@@ -200,6 +238,41 @@ def test_token_ids_outside_the_vocabulary_are_refused(prunebench, tiny, tmp_path
     assert code == 2
     assert "999" in err
     assert "272" in err
+
+
+def test_bench_prints_every_repeat_of_a_plan_of_a_store(prunebench, tiny, finished):
+    _, store = finished
+    plan = next(path.stem for path in (store / "plans").iterdir())
+    words = ["bench", "--model", tiny("llama"), "--store", store, "--plan", plan, "--protocol", "layertrim"]
+    words += ["--set", "prompt_tokens=8", "--set", "steps=3", "--set", "warmup=0", "--set", "repeats=2"]
+    code, out, _ = prunebench(*words, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert (told["plan_id"], told["protocol"], told["prompt_tokens"]) == (plan, "layertrim", 8)
+    assert (told["compiled"], told["threads"], told["dtype"]) == (False, 1, "float32")
+    assert told["hardware"]
+    assert len(told["metrics"]["prefill_ms"]["repeats"]) == 2
+    assert set(told["metrics"]) >= {"decode_ms_per_token", "tokens_per_s", "parameters"}
+    code, out, _ = prunebench(*words)
+    assert code == 0
+    assert "(median of 2, sd" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--protocol", "lopr"], "no efficiency protocol 'lopr': did you mean 'lorp'"),
+        (["--protocol", "lorp", "--set", "steps=3"], "times one forward pass"),
+        (["--protocol", "lorp", "--set", "prompt_tokens=1"], "bench: prompt_tokens"),
+        (["--protocol", "lorp", "--set", "tokens=8"], "unknown key 'tokens'"),
+        (["--protocol", "lorp", "--plan", "nowhere.json"], "no plan file 'nowhere.json'"),
+        (["--protocol", "lorp", "--set", "hardware=Abacus 3000"], "the task is for Abacus 3000"),
+    ],
+)
+def test_bench_refuses_what_it_cannot_time(prunebench, tiny, words, sentence):
+    code, _, err = prunebench("bench", "--model", tiny("llama"), *words)
+    assert code == 2
+    assert sentence in err
 
 
 def test_an_unreachable_budget_is_exit_code_3_with_the_nearest(prunebench, tiny, tokens):

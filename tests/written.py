@@ -71,7 +71,7 @@ def generation_item(texts: Sequence[str], plan: PruningPlan, backend: str) -> Ge
         Document(
             doc_id=i,
             doc_hash=str(i),
-            payload=Question(prompt=text, raw=False, grader="integer", reference=str(i)),
+            payload=Question(prompt=text, raw=False, grader="integer", reference=i),
         )
         for i, text in enumerate(texts)
     )

@@ -23,6 +23,10 @@ def recipe(name, **more):
     return {"kind": "perplexity", "recipe": name, **more}
 
 
+def harness(**more):
+    return {"kind": "harness", "task": "arc_easy", **more}
+
+
 def write(tmp_path, change=None):
     data = copy.deepcopy(VALID)
     if change:
@@ -85,6 +89,9 @@ def test_names_of_models_come_from_their_paths(tmp_path):
         (lambda d: d["tasks"].update(ppl=recipe("lorp_wiki")), "no perplexity recipe 'lorp_wiki': did you"),
         (lambda d: d["tasks"].update(ppl=recipe("lorp_c4", stride=2)), "a recipe has its own"),
         (lambda d: d["tasks"].update(ppl=recipe("lorp_c4", windows=0)), "windows"),
+        (lambda d: d["tasks"].update(quiz=harness(shot=5)), "unknown key 'shot': did you mean 'shots'?"),
+        (lambda d: d["tasks"].update(quiz=harness(shots=-1)), "shots"),
+        (lambda d: d["tasks"].update(quiz=harness(limit=0)), "limit"),
         (lambda d: d.update(executor={"workers": 0}), "executor.workers"),
         (lambda d: d.update(budgets=[]), "budgets"),
         (lambda d: d.update(budgets=[True]), "budgets.0.int"),

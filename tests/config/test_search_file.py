@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from prunebench.config.objectives import Constraint
 from prunebench.config.search import load_search
 from prunebench.errors import InputError
 
@@ -14,6 +15,8 @@ VALID = {
     "tasks": {
         "chosen_by": {"kind": "perplexity", "text": "builtin:pydoc:selection", "role": "selection"},
         "exam": {"kind": "choice", "text": "builtin:pydoc:choice"},
+        "quiz": {"kind": "choice", "text": "builtin:pydoc:choice", "role": "selection"},
+        "more": {"kind": "choice", "text": "builtin:pydoc:choice", "role": "selection"},
     },
     "search": {
         "methods": [{"method": "lorp"}],
@@ -44,10 +47,34 @@ def test_a_study_is_called_like_its_file_unless_it_has_a_name(tmp_path):
 
 
 def test_the_direction_is_the_metrics_own_unless_given(tmp_path):
-    assert load_search(write(tmp_path)).direction == "minimize"
-    assert load_search(write(tmp_path), ["search.objective.direction=maximize"]).direction == "maximize"
-    words = ["tasks.exam.role=selection", "search.objective={task: exam, metric: acc}"]
-    assert load_search(write(tmp_path), words).direction == "maximize"
+    def directions(objective):
+        return load_search(write(tmp_path), [f"search.objective={objective}"]).directions
+
+    assert load_search(write(tmp_path)).directions == ("minimize",)
+    assert load_search(write(tmp_path), ["search.objective.direction=maximize"]).directions == ("maximize",)
+    assert directions("{task: chosen_by, metric: perplexity, retained: true}") == ("maximize",)
+    assert directions("[{quantity: weights_gib}, {quantity: removed_params}]") == ("minimize", "maximize")
+    assert directions("{tasks: [quiz, more], metric: acc}") == ("maximize",)
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"),
+    [
+        ({"task": "quiz", "metric": "acc"}, "quiz.acc"),
+        ({"task": "quiz", "metric": "acc", "retained": True}, "quiz.acc retained"),
+        ({"tasks": ["quiz", "more"], "metric": "acc"}, "mean(quiz, more).acc"),
+        ({"quantity": "total_params"}, "total_params"),
+    ],
+)
+def test_a_measure_has_a_name_that_tells_what_it_is(tmp_path, objective, name):
+    search = load_search(write(tmp_path, lambda d: d["search"].update(objective=objective)))
+    assert search.search.objective[0].name == name
+
+
+def test_a_constraint_says_how_far_a_value_misses_it():
+    most, least = Constraint(quantity="weights_gib", most=2), Constraint(quantity="removed_params", least=5)
+    assert (most.text, most.violation(3), most.violation(2)) == ("weights_gib <= 2", 1, 0)
+    assert (least.text, least.violation(3), least.violation(6)) == ("removed_params >= 5", 2, -1)
 
 
 def test_the_password_of_a_storage_is_not_part_of_what_a_run_records(tmp_path):
@@ -69,6 +96,37 @@ def test_the_password_of_a_storage_is_not_part_of_what_a_run_records(tmp_path):
         (lambda d: d["search"]["objective"].update(task="exam"), "has the role test"),
         (lambda d: d["search"]["objective"].update(task="chosen"), "did you mean 'chosen_by'?"),
         (lambda d: d["search"]["objective"].update(metric="acc"), "no task measures chosen_by.acc"),
+        (lambda d: d["search"].update(objective=[]), "search.objective"),
+        (
+            lambda d: d["search"].update(objective=[d["search"]["objective"]] * 2),
+            "chosen_by.perplexity stands twice",
+        ),
+        (lambda d: d["search"]["objective"].update(metric=None), "which metric of chosen_by? give metric"),
+        (
+            lambda d: d["search"]["objective"].update(quantity="weights_gib"),
+            "weights_gib is a quantity of plans",
+        ),
+        (lambda d: d["search"]["objective"].update(tasks=["quiz", "more"]), "exactly one"),
+        (
+            lambda d: d["search"].update(objective={"tasks": ["quiz", "chosen_by"], "metric": "acc"}),
+            "no task measures chosen_by.acc",
+        ),
+        (
+            lambda d: d["search"].update(objective={"tasks": ["quiz", "quiz"], "metric": "acc"}),
+            "stands twice",
+        ),
+        (lambda d: d["search"].update(constraints=[{"quantity": "weights_gib"}]), "either most or least"),
+        (
+            lambda d: d["search"].update(constraints=[{"task": "exam", "metric": "acc", "least": 0.5}]),
+            "has the role test",
+        ),
+        (lambda d: d["search"].update(budget=[]), "empty list of budgets"),
+        (lambda d: d["search"].update(budget=[2, 2]), "the budget 2 stands twice"),
+        (lambda d: d["search"].update(pruning={"p": 1.5}), "search.pruning.p"),
+        (
+            lambda d: d["search"].update(pruning={"p": 0.1}, objective={"quantity": "weights_gib"}),
+            "pruning compares documents of one task",
+        ),
         (
             lambda d: d["search"]["methods"][0].update(space={"cluster": [2]}),
             "lorp has no parameter 'cluster': did you mean 'clusters'?",

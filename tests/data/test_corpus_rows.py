@@ -93,6 +93,7 @@ def test_a_trace_is_the_whole_prompt_and_the_start_of_the_generation(tmp_path, l
     assert corpus.rows[1].tolist() == [1, 2, 3, 4, 5]
     assert load("traces:t.jsonl?length=2&bos=1").rows[1].tolist() == [256, 1, 2, 3, 4]
     assert len(load("traces:t.jsonl?samples=1").rows) == 1
+    assert load("traces:t.jsonl?length=2&bos=1").prompts[1] == 3
 
 
 def test_at_most_64_rows_are_taken_from_text_unless_told(tmp_path, load):

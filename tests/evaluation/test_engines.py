@@ -219,13 +219,14 @@ def test_the_fake_engine_writes_by_plan_prompt_and_seed(codec):
     assert len({one.text for one in written(fake, DENSE, greedy)}) == 1
 
 
-def messages(one, tools):
-    return list(Writing(item=one, tools=tools, allow_code_execution=False, threads=1).messages())
+def messages(one, codec, engine):
+    writing = Writing(item=one, engine=engine, codec=codec, allow_code_execution=False, threads=1)
+    return list(writing.messages())
 
 
 def test_text_comes_before_its_score_and_both_name_their_unit(codec):
     one = generation_item(("a", "b"), DENSE, "fake")
-    found = messages(one, lambda: (FakeEngine(codec, None), codec))
+    found = messages(one, codec, lambda: FakeEngine(codec, None))
     for unit in one.units:
         own = [message for message in found if message.unit == unit]
         assert [type(message) for message in own] == [Generated, UnitDone]
@@ -240,10 +241,10 @@ def test_what_is_written_already_is_scored_without_an_engine(codec):
     for unit in one.units:
         one = one.with_known(unit.generation_id, text)
 
-    def no_tools():
+    def no_engine():
         raise AssertionError("an engine was asked for")
 
-    found = messages(one, no_tools)
+    found = messages(one, codec, no_engine)
     assert sorted(message.unit.start for message in found) == [0, 1]
     scores = {
         message.unit.start: sample.value
@@ -258,7 +259,7 @@ def test_a_graders_fault_fails_its_own_unit_and_the_rest_goes_on(codec):
     one = generation_item(("a", "b", "c"), DENSE, "fake")
     broken = replace(one.documents[1], payload=replace(one.documents[1].payload, grader="no such grader"))
     one = replace(one, documents=(one.documents[0], broken, one.documents[2]))
-    found = messages(one, lambda: (FakeEngine(codec, None), codec))
+    found = messages(one, codec, lambda: FakeEngine(codec, None))
     failed = [message for message in found if isinstance(message, Failed)]
     assert [message.keys for message in failed] == [(one.units[1].unit_id,)]
     assert "Traceback" in failed[0].traceback
@@ -270,7 +271,7 @@ def test_a_worker_with_another_version_of_vllm_than_the_driver_writes_nothing(co
     one = generation_item(("a", "b"), DENSE, "vllm")
     units = tuple(replace(unit, backend_version="0.0.1") for unit in one.units)
     with pytest.raises(InputError, match=r"planned for vllm 0\.0\.1, but this worker has"):
-        messages(replace(one, units=units), lambda: (FakeEngine(codec, None), codec))
+        messages(replace(one, units=units), codec, lambda: FakeEngine(codec, None))
 
 
 class _Slow(FakeEngine):
@@ -283,7 +284,7 @@ class _Slow(FakeEngine):
 
 
 def test_scores_arrive_while_the_engine_goes_on_writing(codec):
-    found = messages(generation_item(("a", "b", "c"), DENSE, "fake"), lambda: (_Slow(codec, None), codec))
+    found = messages(generation_item(("a", "b", "c"), DENSE, "fake"), codec, lambda: _Slow(codec, None))
     kinds = [type(message) for message in found]
     assert kinds.index(UnitDone) < len(kinds) - 1 - kinds[::-1].index(Generated)
 

@@ -248,12 +248,13 @@ def test_what_an_interrupted_item_wrote_is_not_written_again(rig):
     item = generation_item(QUESTIONS, DEPTH, "vllm")
     seen = Counter()
 
-    def tools():
+    def engine():
         seen["engine"] += 1
-        return rig.vllm, rig.codec
+        return rig.vllm
 
     def messages(one):
-        return Writing(item=one, tools=tools, allow_code_execution=False, threads=1).messages()
+        writing = Writing(item=one, engine=engine, codec=rig.codec, allow_code_execution=False, threads=1)
+        return writing.messages()
 
     whole = {m.unit.unit_id: m.generation for m in messages(item) if isinstance(m, Generated)}
     begun = messages(item)

@@ -293,6 +293,27 @@ def test_the_smallest_budget_of_the_search_needs_the_lowest_threshold_when_all_e
     assert answer.chosen["threshold_below"] == answer.chosen["output_similarity"] == 0.3
 
 
+def test_every_plan_that_removes_exactly_n_is_named_from_the_highest_threshold_down(make_seen):
+    # On 6 layers at T in [0.2, 0.3) the lowest window is merged, below that the one above it, and so on.
+    table = {(1, 1, 3, 1): 0.1, (1, 3, 1, 1): 0.2, (3, 1, 1, 1): 0.3}
+    setting = {"merge_layers": 3, "interval": 1}
+    every = planned(seen_with(make_seen, 6, by_length(table)), 2, hits="all", **setting)
+    highest = planned(seen_with(make_seen, 6, by_length(table)), 2, **setting)
+    assert every.plan == highest.plan
+    hits = every.chosen["hits"]
+    assert [(hit["threshold"], hit["threshold_below"]) for hit in hits] == [
+        (0.2, 0.3),
+        (0.1, 0.2),
+        (math.nextafter(0.1, 0), 0.1),
+    ]
+    assert hits[0]["plan_id"] == every.plan.plan_id
+    assert [hit["plan_id"] for hit in hits[1:]] == [plan.plan_id for plan in every.others]
+    groups = [groups_of(plan) for plan in every.others]
+    assert groups == [((0,), (1, 2, 3), (4,), (5,)), ((0,), (1,), (2, 3, 4), (5,))]
+    assert {name: every.chosen[name] for name in highest.chosen} == highest.chosen
+    assert highest.others == ()
+
+
 def test_the_settings_tried_are_the_papers_in_their_order():
     def sizes(layers, **params):
         return list(dict.fromkeys(C for C, _ in LaCoParams(**params).settings(Budget(layers))))

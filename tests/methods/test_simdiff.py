@@ -12,19 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError, UnreachableError
+from prunebench.methods.alpha import AlphaPiece, Ranking, Scores, alpha_pieces, ternary_search
 from prunebench.methods.base import Measurements
-from prunebench.methods.simdiff import (
-    AlphaPiece,
-    Ranking,
-    Scores,
-    SimDiffMASD,
-    SimDiffMSSD,
-    SimDiffMSSDParams,
-    SimDiffParams,
-    _exact,
-    alpha_pieces,
-    ternary_search,
-)
+from prunebench.methods.simdiff import SimDiffMASD, SimDiffMSSD, SimDiffMSSDParams, SimDiffParams, _exact
 
 NO_NUMBER = "SimDiff: no alpha gave a finite loss on the probe corpus; give alpha as a number"
 

@@ -14,13 +14,15 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
-from prunebench.errors import ExportError, InputError, ResourceError
+from prunebench.errors import ExportError, InputError, ResourceError, UnsupportedError
 from prunebench.models.checkpoint import INDEX, WEIGHTS, Checkpoint
-from prunebench.models.export import MANIFEST, export, prove, write
+from prunebench.models.export import export, write
 from prunebench.models.family import EMBEDDINGS, HEAD
 from prunebench.models.load import load_model
+from prunebench.models.proof import MANIFEST, Export, prove
 from prunebench.models.safetensors_file import read_header
 from prunebench.models.view import ModelView
 
@@ -44,13 +46,33 @@ PADDED = PruningPlan(
         LayerSpec(base=5),
     ),
 )
+# Each MLP in its own width, or all in one.
+UNEQUAL = PruningPlan(
+    num_layers=L,
+    layers=(
+        LayerSpec(base=0),
+        LayerSpec(base=1, features=Mask.keep(range(0, I, 3), I)),
+        LayerSpec(base=3, blend=((3, 0.5), (4, 0.5)), features=Mask.keep(range(20), I)),
+        LayerSpec(base=5, features=Mask.keep([43], I)),
+    ),
+)
+EQUAL = PruningPlan(
+    num_layers=L, layers=tuple(LayerSpec(base=i, features=Mask.keep(range(i, 33 + i), I)) for i in (0, 2, 5))
+)
 GENERATE = """
 import json, sys, torch
-from transformers import AutoModelForCausalLM
+sys.modules["prunebench"] = None  # importing it fails, wherever it is installed
+from transformers import AutoModel, AutoModelForCausalLM
 torch.set_num_threads(1)
 row = torch.tensor([json.loads(sys.argv[1])])
 for folder in sys.argv[2:]:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=True)
+    if model.config.is_heterogeneous:
+        # As one saves a fine-tuned model: the modelling file goes with it.
+        model.save_pretrained(folder + "-again")
+        model = AutoModelForCausalLM.from_pretrained(folder + "-again", trust_remote_code=True)
+        body = AutoModel.from_pretrained(folder + "-again", trust_remote_code=True)
+        assert [block.mlp.down_proj.in_features for block in body.layers] == [44, 15, 20, 1]
     tokens = model.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=9, min_new_tokens=9,
                             do_sample=False, use_cache=True)
     print(json.dumps(tokens[0].tolist()))
@@ -104,7 +126,7 @@ def test_every_family_reloads_with_equal_logits_and_generation(tiny, load_tiny, 
         "gemma2",
         "gemma3",
     )
-    plans = {"depth": DEPTH, "merged": MERGED, "padded": PADDED}
+    plans = {"depth": DEPTH, "merged": MERGED, "padded": PADDED, "unequal": UNEQUAL, "equal": EQUAL}
     exports = [
         write(Checkpoint.open(tiny(name)), plan, tmp_path / f"{name}-{kind}")
         for name in names
@@ -121,20 +143,48 @@ def test_every_family_reloads_with_equal_logits_and_generation(tiny, load_tiny, 
         capture_output=True,
         text=True,
         check=True,
+        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
     )
     for written, tokens in zip(exports, child.stdout.splitlines(), strict=True):
         dense = load_tiny(written.checkpoint.path.name)
-        with ModelView(dense).applied(written.plan) as model:
+        with ModelView(dense).applied(written.plan, deployed=written.layout == "deployed") as model:
             assert json.loads(tokens) == generated(model), written.folder.name
+            held = sum(parameter.numel() for parameter in model.parameters())
+        header = read_header(written.folder / WEIGHTS)
+        assert sum(entry.numel for entry in header.values()) == held
+        check_folder(written)
+
+
+def check_folder(written: Export) -> None:
+    manifest = json.loads((written.folder / MANIFEST).read_text())
+    assert manifest["layout"] == ("padded" if written.plan == PADDED else "deployed")
+    runtimes = manifest["runtimes"]
+    if written.plan == UNEQUAL:
+        assert runtimes["transformers"]["needs"] == "trust_remote_code=True"
+        with pytest.raises(UnsupportedError, match=r"per_layer_config .*layers of unequal sizes"):
+            Checkpoint.open(written.folder)
+    else:
+        assert runtimes["transformers"]["needs"] == runtimes["vllm"]["needs"] == "nothing"
         pruned = Checkpoint.open(written.folder)
         assert pruned.shape.num_layers == len(written.plan.layers)
-        shape = written.checkpoint.shape
-        blocks = shape.num_layers - len(written.plan.layers)
-        removed = blocks * (shape.params_per_layer + shape.block_extra_params)
-        assert pruned.shape.total_params == shape.total_params - removed
+        assert pruned.shape.intermediate_size == (33 if written.plan == EQUAL else I)
         assert pruned.tokenizer_hash == written.checkpoint.tokenizer_hash
-        manifest = json.loads((written.folder / MANIFEST).read_text())
-        assert manifest["layout"] == ("padded" if written.plan == PADDED else "deployed")
+
+
+def test_stock_classes_do_not_load_unequal_widths(llama, tmp_path):
+    out = write(llama, UNEQUAL, tmp_path / "out").folder
+    assert {file.name for file in out.iterdir()} >= {"config.json", "modeling_prunebench.py"}
+    with pytest.raises(RuntimeError, match=r"size mismatch|mismatched"):
+        AutoModelForCausalLM.from_pretrained(out, trust_remote_code=False)
+
+
+def test_a_trimmed_plan_is_padded_on_demand(llama, tmp_path):
+    written = write(llama, UNEQUAL, tmp_path / "out", layout="padded")
+    out = written.folder
+    assert written.layout == "padded"
+    assert Checkpoint.open(out).shape.intermediate_size == I
+    down = load_file(out / WEIGHTS)["model.layers.1.mlp.down_proj.weight"]
+    assert not down[:, [i for i in range(I) if i % 3]].any()
 
 
 def test_an_export_is_a_whole_folder_with_a_manifest(llama, tmp_path):
@@ -234,6 +284,8 @@ def test_a_model_larger_than_the_disk_is_refused_before_it_is_written(llama, tmp
     [
         (PruningPlan.without([1], 7), {}, "for 7 layers, but the model has 6"),
         (DEPTH, {"dtype": "int8"}, "'int8' is not one of"),
+        (DEPTH, {"layout": "dense"}, "'dense' is not one of auto, deployed, padded"),
+        (PADDED, {"layout": "deployed"}, "drops a whole sublayer of layer 2"),
     ],
 )
 def test_bad_requests_leave_nothing_behind(llama, tmp_path, plan, settings, sentence):

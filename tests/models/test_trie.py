@@ -45,6 +45,10 @@ PLANS = [
 ]
 
 
+def entries(dense):
+    return [enter(dense, ids) for ids in BATCHES]
+
+
 @torch.no_grad()
 def alone(dense, pruned, ids):
     with ModelView(dense).applied(pruned) as model:
@@ -73,7 +77,7 @@ def test_eager_attention_and_bfloat16_are_bit_equal_too(tiny):
 
 
 def test_exactly_the_nodes_of_the_trie_are_run(load_tiny):
-    runner = Runner(load_tiny("llama"), BATCHES)
+    runner = Runner(load_tiny("llama"), entries(load_tiny("llama")))
     assert len(list(walk(runner, PLANS))) == len(PLANS)
     assert runner.forwards == count_nodes(PLANS) < sum(len(pruned.layers) for pruned in PLANS)
 
@@ -90,7 +94,7 @@ def test_four_plans_of_one_method_share_what_comes_before_the_first_difference()
 
 
 def test_equal_plans_are_run_and_given_once(load_tiny):
-    runner = Runner(load_tiny("llama"), BATCHES)
+    runner = Runner(load_tiny("llama"), entries(load_tiny("llama")))
     twice = [PruningPlan.without([1], L), plan(0, 2, 3, 4, 5)]
     assert [pruned for pruned, _ in walk(runner, twice)] == [twice[0]]
     assert runner.forwards == 5
@@ -99,8 +103,8 @@ def test_equal_plans_are_run_and_given_once(load_tiny):
 class Watching(Runner):
     """Counts how many sets of states are alive at once."""
 
-    def __init__(self, dense, batches):
-        super().__init__(dense, batches)
+    def __init__(self, dense, entries):
+        super().__init__(dense, entries)
         self.made, self.most = [], 0
 
     def block(self, spec, states):
@@ -111,12 +115,12 @@ class Watching(Runner):
 
 
 def test_states_are_kept_for_open_branches_only(load_tiny):
-    chain = Watching(load_tiny("llama"), BATCHES)
+    chain = Watching(load_tiny("llama"), entries(load_tiny("llama")))
     for _ in walk(chain, [PruningPlan.dense(L)]):
         pass
     assert chain.most == 2  # what goes into a block and what comes out of it
 
-    fan = Watching(load_tiny("llama"), BATCHES)
+    fan = Watching(load_tiny("llama"), entries(load_tiny("llama")))
     for _ in walk(fan, [PruningPlan.without([i], L) for i in range(2, L)]):
         pass
     assert fan.most <= 4

@@ -10,8 +10,9 @@ from prunebench.methods import METHODS
 from prunebench.methods.base import Measurements
 from prunebench.models.calibrate import calibrate
 from prunebench.models.checkpoint import Checkpoint
-from prunebench.models.export import prove, write
+from prunebench.models.export import write
 from prunebench.models.probe import ModelProbe
+from prunebench.models.proof import prove
 from prunebench.models.weights import weight_stats
 
 ROWS = list(np.random.default_rng(0).integers(3, 259, (4, 32)))

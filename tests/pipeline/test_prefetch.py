@@ -192,7 +192,8 @@ def test_recipes_with_equal_windows_and_parts_of_one_never_share_a_column(experi
     dense = results[results["method"] == "dense"]
     assert sorted(dense["num_examples"]) == [1, 1, 2]
     assert dense["value"].nunique() == 2
-    columns = columns_of({str(k): v for k, v in row.items()} for row in results.to_dict("records"))
+    rows = [{str(k): v for k, v in row.items()} for row in results.to_dict("records")]
+    columns = columns_of(rows, {})
     assert sorted(column.name for column in columns) == [
         "wiki (recipe lorp_wikitext2, windows 1)",
         "wiki (recipe lorp_wikitext2, windows 2)",

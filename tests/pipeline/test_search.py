@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -18,70 +19,10 @@ from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import run_benchmark
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.progress import Silent
-from prunebench.pipeline.search import run_search
+from prunebench.pipeline.quest import prepare_search
 from prunebench.store.diff import diff
 from prunebench.store.read import read_samples, read_variants
-
-SELECTION = {
-    "kind": "perplexity",
-    "text": "builtin:pydoc:selection?samples=6&length=64",
-    "role": "selection",
-}
-TEST = {"kind": "perplexity", "text": "builtin:pydoc:perplexity?samples=4&length=64"}
-LACO = {"method": "laco", "probe": "merge", "space": {"merge_layers": [2, 3, 5], "interval": [1, 3]}}
-
-
-@pytest.fixture
-def write_search(tmp_path, tiny):
-    """Writes a search on the tiny llama; keyword arguments replace settings of `search`."""
-
-    def write(tasks=None, **changes):
-        path = tmp_path / "tune.yaml"
-        search = {
-            "methods": [{"method": "lorp"}, LACO],
-            "budget": 2,
-            "objective": {"task": "chosen_by", "metric": "perplexity"},
-            "trials": 30,
-            "parallel": 2,
-        }
-        data = {
-            "models": [{"path": str(tiny("llama")), "dtype": "float32"}],
-            "calibrations": {"default": "builtin:pydoc:calibration?samples=4&length=64"},
-            "probes": {
-                "alpha": "builtin:pydoc:alpha?samples=3&length=32",
-                "merge": "builtin:pydoc:merge?samples=3&length=32",
-            },
-            "tasks": {"chosen_by": SELECTION, "exam": TEST} if tasks is None else tasks,
-            "search": {**search, **changes},
-            "store": "store",
-        }
-        path.write_text(json.dumps(data))
-        return path
-
-    return write
-
-
-class Recording:
-    """A worker that remembers which items it was given."""
-
-    def __init__(self, setups, log):
-        self._worker = Worker(setups, 1)
-        self._log = log
-
-    def run(self, item):
-        self._log.append(item)
-        yield from self._worker.run(item)
-
-
-def run(path, store, log=None, worker=Recording):
-    log = [] if log is None else log
-    return run_search(
-        load_search(path), store, lambda setups: LocalExecutor(lambda: worker(setups, log)), Silent()
-    )
-
-
-def trials(store):
-    return pd.read_parquet(store / "trials" / "tune.parquet")
+from searches import LACO, SELECTION, TEST, Recording, run, trials
 
 
 def scored(store):
@@ -191,11 +132,15 @@ class Interrupted(Recording):
                 raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("storage", ["journal", "sqlite"])
-def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(
-    write_search, tmp_path, storage
-):
-    url = None if storage == "journal" else f"sqlite:///{tmp_path}/study.db"
+@pytest.fixture(params=["journal", "sqlite", "postgres"])
+def url(request, tmp_path):
+    """None for the journal, else the URL of a database."""
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_url")
+    return None if request.param == "journal" else f"sqlite:///{tmp_path}/study.db"
+
+
+def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(write_search, tmp_path, url):
     path, store = write_search(), tmp_path / "store"
     undisturbed = run(path, tmp_path / "undisturbed")
     path = write_search(storage=url)
@@ -214,12 +159,13 @@ def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(
     )
     pd.testing.assert_frame_equal(scored(store), scored(tmp_path / "undisturbed"))
     assert diff(tmp_path / "undisturbed", store) == []
-    assert (store / "trials" / "tune.journal").exists() == (storage == "journal")
+    assert (store / "trials" / "tune.journal").exists() == (url is None)
 
 
 @pytest.mark.timeout(600)
-def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search, tmp_path):
-    path, store = write_search(), tmp_path / "store"
+@pytest.mark.parametrize("url", ["journal", "postgres"], indirect=True)
+def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search, tmp_path, url):
+    path, store = write_search(storage=url), tmp_path / "store"
     words = ["search", str(path), "--store", str(store), "--quiet", "--json"]
     command = [sys.executable, "-c", "from prunebench.cli import main; main()", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -231,7 +177,7 @@ def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    undisturbed = run(path, tmp_path / "undisturbed")
+    undisturbed = run(write_search(), tmp_path / "undisturbed")
     found = json.loads(done.stdout)
     assert (found["asked"], found["failed"]) == (undisturbed.asked, 0)
     pd.testing.assert_frame_equal(scored(store), scored(tmp_path / "undisturbed"))
@@ -328,7 +274,7 @@ def test_a_search_without_any_feasible_setting_is_exit_code_3_with_the_nearest(
     assert done.value.code == 3
     captured = capsys.readouterr()
     assert "infeasible 2" in captured.out
-    assert "no setting meets the budget" in captured.err
+    assert "no setting meets the demands" in captured.err
     assert "nearest: 0 and 4" in captured.err
 
 
@@ -358,8 +304,8 @@ def test_a_space_outside_the_methods_is_refused_before_anything_runs(write_searc
 def test_the_command_prints_the_choice_beside_the_rules(write_search, tmp_path, capsys):
     path = write_search(methods=[{"method": "lorp"}])
     for words, parts in (
-        ([], ("paper's rule     lorp:", "best (trial", "asked 5,")),
-        (["--json"], ('"asked": 5', '"objective": "chosen_by.perplexity"')),
+        ([], ("rule (K by the RLS rule)  lorp: chosen_by.perplexity", "best (trial", "asked 5,")),
+        (["--json"], ('"asked": 5', '"name": "chosen_by.perplexity"', '"rule": "K by the RLS rule"')),
     ):
         with pytest.raises(SystemExit) as done:
             cli.main(["search", str(path), "--quiet", *words])
@@ -367,3 +313,74 @@ def test_the_command_prints_the_choice_beside_the_rules(write_search, tmp_path, 
         out = capsys.readouterr().out
         for part in parts:
             assert part in out
+
+
+def leave(words, capsys):
+    """Exit code and standard error of a command."""
+    with pytest.raises(SystemExit) as done:
+        cli.main(["search", *map(str, words), "--quiet"])
+    return done.value.code or 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "sentence"),
+    [
+        ({"methods": []}, 2, "search.methods"),
+        ({"methods": [{"method": "lorp", "space": {"clusters": []}}]}, 2, "an empty list of values"),
+        ({"methods": [{"method": "last_n"}]}, 2, "leaves one setting, and so nothing to search"),
+        ({"methods": [{"method": "lorp", "space": {"clusters": 9}}]}, 2, "9 is not an integer from 2 to 6"),
+        ({"methods": [{"method": "lorp", "params": {"clusters": 1}}, LACO]}, 2, "clusters 1"),
+        ({"objective": {"task": "chosen_by", "metric": "acc"}}, 2, "no task measures chosen_by.acc"),
+        ({"objective": {"task": "exam", "metric": "perplexity"}}, 2, "has the role test"),
+        ({"storage": "sqlite:////nowhere/at/all.db"}, 4, "storage (sqlite) cannot be opened"),
+        ({"storage": "postgresql://me:secret@127.0.0.1:1/db"}, 4, "storage (postgresql) cannot be opened"),
+        ({"storage": "db.sqlite"}, 2, "no URL of a kind of database"),
+        ({"budget": 6}, 2, "cannot remove 6 of 6 layers"),
+    ],
+)
+def test_bad_input_is_a_sentence_with_its_exit_code(write_search, tmp_path, capsys, changes, code, sentence):
+    began = time.monotonic()
+    left, error = leave([write_search(**changes)], capsys)
+    assert left == code
+    assert sentence in error
+    assert "secret" not in error
+    assert len(error.splitlines()) == 1
+    assert time.monotonic() - began < 60
+
+
+def test_the_journal_of_another_study_is_exit_code_2(write_search, tmp_path, capsys):
+    path = write_search(methods=[{"method": "lorp", "space": {"clusters": [2, 3]}}])
+    assert leave([path], capsys)[0] == 0
+    folder = tmp_path / "store" / "trials"
+    (folder / "tune.journal").rename(folder / "other.journal")
+    code, error = leave([path, "--set", "search.name=other"], capsys)
+    assert (code, "the journal of another study, 'tune'" in error) == (2, True)
+
+
+def test_an_objective_on_a_data_sets_own_test_split_is_refused(write_search, tmp_path):
+    for text in ("mirror:Salesforce/wikitext/wikitext-2-raw-v1:test#text", "hub:openai/gsm8k:test#question"):
+        task = {"kind": "perplexity", "text": text, "role": "selection"}
+        with pytest.raises(InputError, match=r"task 'chosen_by' reads the test split of \w+/\w+"):
+            run(write_search(tasks={"chosen_by": task}), tmp_path / "store")
+    recipe = {"kind": "perplexity", "recipe": "simdiff_wikitext2", "role": "selection"}
+    with pytest.raises(InputError, match="reads the test split of Salesforce/wikitext"):
+        run(write_search(tasks={"chosen_by": recipe}), tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_calibrations_probes_and_traces_may_not_hold_text_of_a_test_task_either(write_search, tmp_path):
+    words = "the layers of a model are not equally important, and some can be left out"
+    text = "\n\n".join(f"{words}, as paragraph {number} says at some length" for number in range(40))
+    (tmp_path / "exam.txt").write_text(text)
+    traces = [{"prompt": "Say it.", "generation": text}]
+    (tmp_path / "traces.jsonl").write_text("".join(json.dumps(one) + "\n" for one in traces))
+    exam = {"kind": "perplexity", "text": "text:exam.txt?length=64&samples=4"}
+    tasks = {"chosen_by": SELECTION, "exam": exam}
+    for setting, kind in (
+        ('calibrations.default="traces:traces.jsonl"', "calibration 'default'"),
+        ('calibrations.default="text:exam.txt?length=64&samples=2"', "calibration 'default'"),
+        ('probes.merge="text:exam.txt?length=32&samples=2"', "probe corpus 'merge'"),
+    ):
+        search = load_search(write_search(tasks=tasks), [setting])
+        with pytest.raises(InputError, match=f"{kind} shares text with the test task exam"):
+            prepare_search(search)

@@ -96,26 +96,39 @@ class StoreBuilder:
         return plan
 
     def task(
-        self, name: str, num_documents: int, recipe: Any = None, execution: str = "padded"
+        self,
+        name: str,
+        num_documents: int,
+        recipe: Any = None,
+        execution: str = "padded",
+        *,
+        size: int = 16,
+        task_version: str = "1",
+        backend: str = "hf",
+        seed: int = 0,
+        generation: str = "",
     ) -> list[Unit]:
-        """Ask for a task; its ranges hold up to 16 documents."""
+        """Ask for a task; its ranges hold up to `size` documents."""
         units = [
             Unit(
                 weights_id=self.weights_id,
                 tokenizer_hash=sha256_text("tokenizer"),
                 plan_id=PruningPlan.dense(self.shape.num_layers).plan_id,
                 task=name,
-                task_version="1",
+                task_version=task_version,
+                backend=backend,
+                seed=seed,
+                generation=generation,
                 recipe=canonical_json(recipe or {"kind": name}),
                 document_hash=sha256_text(f"{name} {start}"),
                 start=start,
-                stop=min(start + 16, num_documents),
+                stop=min(start + size, num_documents),
                 dtype="float32",
                 execution=execution,
                 attention="sdpa",
                 scorer_version="1",
             )
-            for start in range(0, num_documents, 16)
+            for start in range(0, num_documents, size)
         ]
         self.log.exam(save_exam(self.root, units))
         return units
@@ -199,7 +212,7 @@ def build() -> Callable[..., StoreBuilder]:
     """Makes a run on a new store of a 6-layer model."""
 
     def builder_at(root: Path, **more: Any) -> StoreBuilder:
-        return StoreBuilder(root, small(), **more)
+        return StoreBuilder(root, more.pop("shape", small()), **more)
 
     return builder_at
 

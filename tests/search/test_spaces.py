@@ -1,7 +1,6 @@
 import pytest
 
 from prunebench.config.search import Range, SearchedMethod
-from prunebench.core.budget import Budget
 from prunebench.errors import InputError
 from prunebench.methods.space import Choices, Floats, Ints
 from prunebench.search.spaces import METHOD, narrowed, space_of
@@ -9,7 +8,8 @@ from search_spaces import SHAPE
 
 
 def space(*entries, budget=3):
-    return space_of([SearchedMethod(**entry) for entry in entries], SHAPE, Budget(budget))
+    budgets = budget if isinstance(budget, tuple) else (budget,)
+    return space_of([SearchedMethod(**entry) for entry in entries], SHAPE, budgets)
 
 
 def test_the_points_of_a_finite_space_are_all_its_settings_once():
@@ -36,6 +36,30 @@ def test_a_method_that_stands_twice_has_two_labels():
     twice = space({"method": "lorp"}, {"method": "lorp", "params": {"variant": "paper"}})
     assert [branch.label for branch in twice.branches] == ["lorp", "lorp2"]
     assert twice.size == 10
+
+
+def test_each_budget_is_a_branch_of_its_own_with_its_own_ranges():
+    several = space({"method": "lorp"}, {"method": "layertrim"}, budget=(2, "ratio:0.5"))
+    labels = ["lorp@2", "lorp@ratio:0.5", "layertrim@2", "layertrim@ratio:0.5"]
+    assert [branch.label for branch in several.branches] == labels
+    assert [branch.budget.layers for branch in several.branches] == [2, 6, 2, 6]
+    small, large = (several.branch(label).space["k"] for label in labels[2:])
+    assert isinstance(small, Ints)
+    assert isinstance(large, Ints)
+    assert (small.high, large.high) == (8, 12)
+    assert several.point(0) == {METHOD: "lorp@2", "lorp@2.clusters": 2}
+    # A method without parameters is worth trying at two budgets, but not at one.
+    assert space({"method": "last_n"}, budget=(2, 3)).size == 2
+
+
+def test_what_is_fixed_decides_what_there_is_to_search():
+    bounds = space({"method": "lorp", "params": {"clusters": "rls"}}).branches[0]
+    assert list(bounds.space) == ["rls_two", "rls_three"]
+    assert bounds.rule == {"clusters": "rls"}
+    whole = space({"method": "layertrim", "params": {"target": "mlp"}}).branches[0]
+    assert list(whole.space) == ["layer_choice"]
+    every = space({"method": "layertrim", "params": {"layer_choice": "all"}}).branches[0]
+    assert list(every.space) == ["score"]
 
 
 def test_a_continuous_range_makes_a_space_without_end():

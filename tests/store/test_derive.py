@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fake_driver import METRICS, PLANS, WEIGHTS, drive, evaluate, unit_of, variant_of
 from prunebench.core.unit import Sample, UnitDone
-from prunebench.store.aggregate import aggregate, standard_error
+from prunebench.store.aggregate import aggregate, standard_error, summaries, summary
 from prunebench.store.artifacts import save_exam, save_plan, save_variant
 from prunebench.store.derive import derive_results
 from prunebench.store.ledger import Ledger
@@ -54,6 +54,40 @@ def test_the_order_of_documents_never_changes_a_bit(tmp_path_factory, pairs):
     values, weights = np.array(pairs).T
     ordered = np.array(sorted(pairs)).T
     assert standard_error("bits_per_byte", values, weights) == standard_error("bits_per_byte", *ordered)
+
+
+DOCUMENT = st.tuples(
+    st.floats(-1e3, 0) | st.sampled_from([0.0, 1.0, math.inf, -math.inf, math.nan, 1e200]),
+    st.floats(0.1, 100) | st.sampled_from([0.0, 1.0]),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["acc", "perplexity", "bits_per_byte"]), st.lists(DOCUMENT, min_size=1))
+    )
+)
+def test_summaries_of_many_groups_are_the_summary_of_each(groups):
+    if not groups:
+        return
+    with np.errstate(all="ignore"):
+        expected = [summary(metric, *np.array(documents).T) for metric, documents in groups]
+        starts = np.cumsum([0, *(len(documents) for _, documents in groups)])[:-1]
+        values, weights = np.concatenate([np.array(documents) for _, documents in groups]).T
+        found = list(summaries([metric for metric, _ in groups], starts, values, weights))
+    assert repr(found) == repr([(float(value), float(error)) for value, error in expected])
+
+
+def test_a_document_with_many_windows_is_summed_in_their_order(root):
+    unit = unit_of("text", 0, PLANS["dense"].plan_id)
+    values = np.random.default_rng(0).normal(size=40) * 10.0 ** np.arange(-8, 32)
+    samples = tuple(Sample(doc_id=0, doc_hash="", metric="acc", value=value) for value in values)
+    with Ledger(root) as ledger:
+        ledger.commit(UnitDone(unit=unit, samples=samples, seconds=0.1))
+        save_variant(root, variant_of("dense"))
+    (row,) = derive_results(root).to_dict("records")
+    assert row["value"] == sum(values.tolist()) / 40
+    assert row["num_examples"] == 1
 
 
 def test_results_have_a_row_for_each_variant_task_and_metric_with_the_contract_columns(undisturbed):
@@ -185,6 +219,22 @@ def test_samples_with_a_status_of_their_own_are_told_as_a_warning(root):
         ledger.commit(split)
         save_variant(root, variant_of("dense"))
     assert derive_results(root)["warnings_json"].tolist() == ['["1 samples have the status split"]']
+
+
+def test_a_score_without_any_weight_is_a_hole_that_says_why(root):
+    done = evaluate(unit_of("choice", 0, PLANS["dense"].plan_id))
+    first = [s for s in done.samples if s.metric == "acc"]
+    empty = [replace(s, value=0.0, weight=0.0, status="no_trimmed_mlp") for s in first]
+    others = [s for s in done.samples if s.metric != "acc"]
+    with Ledger(root) as ledger:
+        ledger.commit(replace(done, samples=(*empty, *others)))
+        save_variant(root, variant_of("dense"))
+    results = derive_results(root)
+    hole = row_of(results, "dense", "acc")
+    assert (hole["status"], hole["error"]) == ("undefined", "no_trimmed_mlp")
+    assert math.isnan(hole["value"])
+    assert math.isnan(hole["stderr"])
+    assert row_of(results, "dense", "acc_norm")["status"] == "ok"
 
 
 def test_a_nan_in_one_document_is_not_averaged_away(root):

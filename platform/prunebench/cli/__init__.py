@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from prunebench.cli import jobs, look, model, store  # noqa: F401 (importing them adds their commands)
+from prunebench.cli import (  # noqa: F401 (importing them adds their commands)
+    external,
+    jobs,
+    look,
+    measure,
+    model,
+    store,
+)
 from prunebench.cli.app import app, say
 from prunebench.errors import PrunebenchError, ResourceError
 

@@ -28,6 +28,11 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=C", help="Replace one setting of the file.")
 ]
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Use this store instead of the file's.")]
+ExecutorOption = Annotated[
+    str | None, typer.Option("--executor", help="local or ray, instead of the file's.")
+]
+AddressOption = Annotated[str | None, typer.Option("--address", help="Address of a running Ray cluster.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
 def say(text: str) -> None:

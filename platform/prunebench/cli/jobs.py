@@ -1,14 +1,18 @@
 """Commands on an experiment file: plan, run, search, prefetch."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from prunebench.cli.app import (
+    AddressOption,
     AsJson,
     ConfigPath,
+    ExecutorOption,
     Overrides,
+    Quiet,
     StoreOption,
     app,
     replaced_words,
@@ -17,6 +21,11 @@ from prunebench.cli.app import (
     show_json,
 )
 from prunebench.cli.executors import executor_of
+
+if TYPE_CHECKING:
+    from prunebench.config.experiment import Setting
+
+OutcomeT = TypeVar("OutcomeT")
 
 
 @app.command(epilog="Example: prunebench plan configs/benchmark/quickstart.yaml")
@@ -46,24 +55,22 @@ def plan(
 @app.command(epilog="Example: prunebench run configs/benchmark/quickstart.yaml --executor ray")
 def run(
     config: ConfigPath,
-    executor: Annotated[str | None, typer.Option(help="local or ray, instead of the file's.")] = None,
-    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
+    executor: ExecutorOption = None,
+    address: AddressOption = None,
     sets: Overrides = None,
     store: StoreOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Calibrate, plan, evaluate and store an experiment; the same command resumes it."""
     from dataclasses import asdict
 
     from prunebench.config.experiment import load_experiment
-    from prunebench.pipeline.benchmark import run_benchmark
-    from prunebench.pipeline.progress import progress_for
 
     experiment = load_experiment(config, replaced_words(sets, executor, address))
-    folder = store.resolve() if store else experiment.resolve(experiment.store)
-    with progress_for(quiet=quiet) as progress:
-        outcome = run_benchmark(experiment, folder, executor_of(experiment.executor), progress)
+    from prunebench.pipeline.benchmark import run_benchmark
+
+    outcome = _done(run_benchmark, experiment, store, quiet=quiet)
     if as_json:
         show_json({**asdict(outcome), "store": str(outcome.store)})
     else:
@@ -72,45 +79,51 @@ def run(
         from prunebench.report.tables import leaderboard_table
         from prunebench.report.terminal import print_leaderboard
 
-        print_leaderboard(leaderboard_table(folder), Console())
-        show(f"store: {folder}")
-    if outcome.failures:
-        say(f"{outcome.failures} failures remain: see {folder}/failures; the same command tries them again")
-        raise typer.Exit(3)
+        print_leaderboard(leaderboard_table(outcome.store), Console())
+        show(f"store: {outcome.store}")
+    _end(outcome.failures, outcome.store)
 
 
 @app.command(epilog="Example: prunebench search configs/search/lorp.yaml --json")
 def search(
     config: Annotated[Path, typer.Argument(help="A search file (YAML).")],
-    executor: Annotated[str | None, typer.Option(help="local or ray, instead of the file's.")] = None,
-    address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster.")] = None,
+    executor: ExecutorOption = None,
+    address: AddressOption = None,
     sets: Overrides = None,
     store: StoreOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search a method's parameters on a selection task; the same command resumes."""
-    from dataclasses import asdict
-
+    """Search methods' parameters on selection tasks; the same command resumes."""
     from prunebench.config.search import load_search
 
     settings = load_search(config, replaced_words(sets, executor, address))
-    folder = store.resolve() if store else settings.resolve(settings.store)
-    from prunebench.pipeline.progress import progress_for
     from prunebench.pipeline.search import run_search
 
-    with progress_for(quiet=quiet) as progress:
-        found = run_search(settings, folder, executor_of(settings.executor), progress)
+    found = _done(run_search, settings, store, quiet=quiet)
     if as_json:
-        show_json({**asdict(found), "store": str(found.store)})
+        show_json(found.to_json())
     else:
-        for line in found.lines():
-            show(line)
-    if found.failures:
-        say(f"{found.failures} failures remain: see {folder}/failures; the same command tries them again")
-    if found.best is None and not found.failed:
-        say(f"no setting meets the budget: {'; '.join(found.reasons[:3])}")
-    if found.failures or found.best is None:
+        show("\n".join(found.lines()))
+    _end(found.failures, found.store)
+    if found.best is None:
+        say(f"no setting meets the demands: {'; '.join(found.reasons[:3])}")
+        raise typer.Exit(3)
+
+
+def _done(job: Callable[..., OutcomeT], setting: "Setting", store: Path | None, *, quiet: bool) -> OutcomeT:
+    """What a job on a file came to."""
+    from prunebench.pipeline.progress import progress_for
+
+    folder = store.resolve() if store else setting.resolve(setting.store)
+    with progress_for(quiet=quiet) as progress:
+        return job(setting, folder, executor_of(setting.executor), progress)
+
+
+def _end(failures: int, store: Path) -> None:
+    """Leave with exit code 3 where failures remain."""
+    if failures:
+        say(f"{failures} failures remain: see {store}/failures; the same command tries them again")
         raise typer.Exit(3)
 
 

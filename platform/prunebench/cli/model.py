@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,18 @@ from prunebench.cli.app import (
     show_json,
 )
 from prunebench.cli.executors import make_worker, need_local_gpu
+from prunebench.errors import InputError
+
+Layout = Annotated[
+    str,
+    typer.Option(
+        help="Of the checkpoint: deployed (narrow MLPs; unequal ones bring a modelling file), padded (the "
+        "dense shape with zeros, for runtimes without remote code) or auto (deployed wherever it can be)."
+    ),
+]
+ProveVllm = Annotated[
+    bool, typer.Option("--prove-vllm", help="Prove the checkpoint in vLLM too (a minute or two).")
+]
 
 
 @app.command(
@@ -34,6 +46,8 @@ def prune(
     out: Annotated[
         Path | None, typer.Option(help="Also export the pruned checkpoint into this folder.")
     ] = None,
+    layout: Layout = "auto",
+    prove_vllm: ProveVllm = False,
     dtype: Annotated[
         str,
         typer.Option(
@@ -53,7 +67,6 @@ def prune(
     from prunebench.config.experiment import parse_model
     from prunebench.config.params import parse_assignments, parse_size
     from prunebench.evaluation.setup import ModelSetup
-    from prunebench.models.checkpoint import check_out
     from prunebench.pipeline.executor import LocalExecutor
     from prunebench.pipeline.progress import progress_for
     from prunebench.pipeline.prune import prepare_prune
@@ -61,8 +74,7 @@ def prune(
 
     known = "float32" if dtype == "auto" else dtype
     parse_model("prune", path=model, dtype=known, attention=attention, device=device)
-    if out is not None:
-        check_out(out)
+    _check_export(out, layout, prove_vllm)
     job = prepare_prune(
         model=model,
         method=method,
@@ -90,7 +102,7 @@ def prune(
     if out is not None:
         from prunebench.models.export import export as run_export
 
-        run_export(job.checkpoint, pruning.plan, out)
+        run_export(job.checkpoint, pruning.plan, out, layout=layout, in_vllm=prove_vllm)
     if as_json:
         show_json(pruning.to_json())
         return
@@ -118,6 +130,8 @@ def export(
     plan: Annotated[str, typer.Option(help="A plan's JSON file, or with --store a plan id.")],
     out: Annotated[Path, typer.Option(help="Folder of the new checkpoint.")],
     store: Annotated[Path | None, typer.Option(help="The store that holds the plan.")] = None,
+    layout: Layout = "auto",
+    prove_vllm: ProveVllm = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a pruned checkpoint that loads in Transformers; it is reloaded and compared before it appears."""
@@ -126,8 +140,33 @@ def export(
     from prunebench.pipeline.plans import find_plan
 
     found = find_plan(plan, store)
-    manifest = json.loads((run_export(Checkpoint.open(model), found, out) / "prunebench.json").read_text())
+    folder = run_export(Checkpoint.open(model), found, out, layout=layout, in_vllm=prove_vllm)
+    manifest = json.loads((folder / "prunebench.json").read_text())
     if as_json:
-        show_json({"out": str(out), "plan_id": found.plan_id, "layout": manifest["layout"]})
-    else:
-        show(f"exported plan {found.plan_id} to {out} ({manifest['layout']})")
+        told = {key: manifest[key] for key in ("plan_id", "layout", "runtimes")}
+        show_json({"out": str(out), **told})
+        return
+    show(f"exported plan {found.plan_id} to {out} ({manifest['layout']})")
+    for runtime, state in manifest["runtimes"].items():
+        show(f"{runtime}: {_described(state)}")
+
+
+def _check_export(out: Path | None, layout: str, prove_vllm: bool) -> None:
+    from prunebench.models.checkpoint import check_out
+    from prunebench.models.widths import check_layout, check_vllm
+
+    if out is None:
+        if layout != "auto" or prove_vllm:
+            raise InputError("--layout and --prove-vllm say how a checkpoint is exported: give --out too")
+        return
+    check_out(out)
+    check_layout(layout)
+    if prove_vllm:
+        check_vllm()
+
+
+def _described(runtime: dict[str, Any]) -> str:
+    if "refused" in runtime:
+        return f"refused: {runtime['refused']}"
+    proven = f"proven in {runtime['proven']}" if runtime["proven"] else "not proven (--prove-vllm)"
+    return proven if runtime["needs"] == "nothing" else f"{proven}; needs {runtime['needs']}"

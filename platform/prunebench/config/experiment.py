@@ -10,7 +10,7 @@ from pydantic import Field, StrictInt, ValidationError, field_validator, model_v
 from prunebench.config.base import Strict, explain
 from prunebench.config.engines import EngineEntry, Generative, VllmEngine
 from prunebench.config.params import parse_params
-from prunebench.config.tasks import Task
+from prunebench.config.tasks import HarnessTask, ReasoningTask, Task
 from prunebench.errors import InputError
 from prunebench.methods import method_named
 
@@ -87,13 +87,24 @@ class Setting(Strict):
     engines: dict[str, EngineEntry] = Field(default_factory=dict)
     """What writes the answers of generative tasks, by name."""
     allow_code_execution: bool = False
-    """Run code that a model wrote, in a sandbox; without it tasks of code are refused."""
+    """Run, in a sandbox, the programs that models write for HumanEval and MBPP+."""
     allow_overlap: bool = False
     """Print the overlap of calibration text and test documents on the rows instead of refusing it."""
     executor: ExecutorEntry = ExecutorEntry()
     store: Path
     base: Path = Path()
     """The folder that relative paths start from; set when the file is loaded."""
+
+    @model_validator(mode="after")
+    def code_is_allowed(self) -> "Setting":
+        """Refuse tasks that run code from models unless that is allowed."""
+        for name, task in self.tasks.items():
+            if isinstance(task, ReasoningTask) and task.runs_code and not self.allow_code_execution:
+                raise ValueError(
+                    f"task {name} ({task.benchmark}) runs code that a model wrote: set allow_code_execution: "
+                    "true to run it in a sandbox, or leave the task out"
+                )
+        return self
 
     def check_names(self, methods: Sequence[MethodEntry]) -> None:
         """Refuse methods without their calibration or probe corpus, and GPUs or engines out of reach.
@@ -121,7 +132,10 @@ class Setting(Strict):
 
     def _check_engines(self) -> None:
         for name, task in self.tasks.items():
-            if isinstance(task, Generative) and task.engine not in self.engines:
+            if not isinstance(task, Generative) or task.engine in self.engines:
+                continue
+            # Whether a task of lm-eval is answered in writing shows when its definition is read.
+            if not isinstance(task, HarnessTask) or "engine" in task.model_fields_set:
                 known = ", ".join(sorted(self.engines)) or "none is defined"
                 raise ValueError(f"task {name} needs an entry '{task.engine}' in engines (there: {known})")
         gpus = self.executor.gpus_per_worker

@@ -3,16 +3,21 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
 
 from prunebench.config.base import Strict, nearest
 from prunebench.config.experiment import Experiment, MethodEntry, Setting, load_setting
-from prunebench.evaluation.versions import METRICS
+from prunebench.config.objectives import Constraint, Direction, Objective
 from prunebench.methods import method_named
 
 Scalar = bool | int | float | str | None
+
+
+def _listed(given: Any) -> Any:  # noqa: ANN401 (whatever the file holds)
+    """One objective as a list of one."""
+    return [given] if isinstance(given, dict) else given
 
 
 class Range(Strict):
@@ -55,26 +60,30 @@ class SearchedMethod(Strict):
         )
 
 
-class Objective(Strict):
-    """What is optimised: one metric of one task."""
+class Pruning(Strict):
+    """When a trial is given up before all of its documents are scored."""
 
-    task: str
-    metric: str
-    direction: Literal["minimize", "maximize"] | None = None
-    """The metric's own by default."""
+    p: float = Field(0.1, gt=0, lt=1)
+    """From this p-value of Wilcoxon's signed-rank test on, against the best trial so far on their common
+    documents. It is tested again after each range of documents: take less than a single test would."""
 
 
 class SearchSettings(Strict):
     """What is searched, for what, and how."""
 
     methods: tuple[SearchedMethod, ...] = Field(min_length=1)
-    budget: int | str
-    """Layer-equivalents: an integer, or ratio:0.25."""
-    objective: Objective
+    budget: StrictInt | str | tuple[StrictInt | str, ...]
+    """Layer-equivalents: an integer, or ratio:0.25. Of a list, each method is tried at each budget: a choice
+    between budgets needs several objectives or constraints."""
+    objective: Annotated[tuple[Objective, ...], BeforeValidator(_listed), Field(min_length=1)]
+    """One, or a list: then all that no other setting beats in every one of them are chosen."""
+    constraints: tuple[Constraint, ...] = ()
     trials: int = Field(50, ge=1)
     """Most parameter settings to try, those of interrupted runs included. A finite space may end before."""
     sampler: Literal["auto", "grid", "tpe", "random", "nsga2"] = "auto"
-    """auto: every setting where there are at most `trials`, else TPE."""
+    """auto: every setting where there are at most `trials`; else TPE, or NSGA-II for several objectives."""
+    pruning: Pruning | None = None
+    """Stop hopeless trials early; by default every trial is evaluated whole."""
     seed: int = Field(0, ge=0)
     parallel: int = Field(1, ge=1)
     """Trials that are asked together, and run together on the executor's workers."""
@@ -82,6 +91,28 @@ class SearchSettings(Strict):
     """Name of the study in its storage."""
     storage: str | None = Field(None, repr=False, exclude=True)
     """URL of a database that holds the study; by default a journal in the store, trials/NAME.journal."""
+
+    @property
+    def budgets(self) -> tuple[int | str, ...]:
+        """The budgets as a list."""
+        return self.budget if isinstance(self.budget, tuple) else (self.budget,)
+
+    @model_validator(mode="after")
+    def is_one_search(self) -> "SearchSettings":
+        """Refuse settings that mean nothing together."""
+        for what, names in (
+            ("budget", [str(budget) for budget in self.budgets]),
+            ("objective", [objective.name for objective in self.objective]),
+            ("constraint", [constraint.name for constraint in self.constraints]),
+        ):
+            if doubled := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"the {what} {doubled[0]} stands twice")
+        if not self.budgets:
+            raise ValueError("an empty list of budgets leaves nothing to try")
+        first = self.objective[0]
+        if self.pruning is not None and (len(self.objective) > 1 or first.task is None):
+            raise ValueError("pruning compares documents of one task: it goes with one objective of one task")
+        return self
 
 
 class Search(Setting):
@@ -102,34 +133,26 @@ class Search(Setting):
     @model_validator(mode="after")
     def has_an_objective(self) -> "Search":
         """Refuse objectives that are not measured or may not be looked at, and names that are not defined."""
-        objective = self.search.objective
-        task = self.tasks.get(objective.task)
-        if task is None:
-            raise ValueError(
-                f"the objective's task '{objective.task}': {nearest(objective.task, self.tasks)}"
-            )
-        if task.role != "selection":
-            raise ValueError(
-                f"the objective's task '{objective.task}' has the role test, which nothing may be chosen by: "
-                "name a task with role: selection"
-            )
-        if objective.metric not in METRICS[task.kind]:
-            measured = nearest(objective.metric, METRICS[task.kind])
-            raise ValueError(f"no task measures {objective.task}.{objective.metric}: {measured}")
+        for measure in self.measures:
+            measure.check(self.tasks)
         self.check_names([method.entry() for method in self.search.methods])
         return self
 
     @property
-    def direction(self) -> Literal["minimize", "maximize"]:
-        """Which way the objective is better."""
-        objective = self.search.objective
-        return objective.direction or METRICS[self.tasks[objective.task].kind][objective.metric]
+    def measures(self) -> tuple[Objective | Constraint, ...]:
+        """Everything that a trial is judged by."""
+        return (*self.search.objective, *self.search.constraints)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Which way each objective is better."""
+        return tuple(objective.aim(self.tasks) for objective in self.search.objective)
 
     def experiment(self) -> Experiment:
         """The experiment of the methods as they are without a search, at the search's budget."""
         shared = {name: getattr(self, name) for name in Setting.model_fields}
         methods = tuple(method.entry() for method in self.search.methods)
-        return Experiment(**shared, methods=methods, budgets=(self.search.budget,))
+        return Experiment(**shared, methods=methods, budgets=self.search.budgets)
 
 
 def load_search(path: Path, overrides: Sequence[str] = ()) -> Search:

@@ -240,6 +240,8 @@ class PlanDone:
     warnings: tuple[str, ...]
     seconds: float
     unreachable: str = ""
+    others: tuple[str, ...] = ()
+    """Plans that meet the budget as well, where the parameters ask for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ class Corpus:
     """Each of shape (tokens,); traces and unjoined documents differ in length."""
     texts: tuple[str, ...] = field(repr=False)
     """The documents that were read; `leaks` compares them with test tasks."""
+    prompts: tuple[int, ...] = ()
+    """Tokens of each row's prompt, for traces; empty for text, which has none."""
 
     @property
     def corpus_id(self) -> str:
@@ -76,15 +78,21 @@ def load_corpus(
         chosen = _chosen(spec, rows, wanted)
         ids = np.concatenate([rows[i] for i in chosen])
         return Corpus(rows=tuple(rows[i] for i in chosen), texts=(codec.decode(ids.tolist()),))
-    if spec.kind == "traces" or spec.join is None:
-        rows, texts = read_traces(spec, codec) if given else _unjoined(spec, codec, prefix, mirror, wanted)
-        chosen = _chosen(spec, rows, wanted)
-        texts = [texts[i] for i in chosen]
+    prompts: list[int] = []
+    if spec.kind == "traces":
+        rows, prompts, texts = read_traces(spec, codec)
+    elif spec.join is None:
+        rows, texts = _unjoined(spec, codec, prefix, mirror, wanted)
     else:
-        documents = read_documents(spec, mirror)
-        rows, texts = _joined(spec, codec, prefix, documents, stride, wanted)
-        chosen = _chosen(spec, rows, wanted)
-    corpus = Corpus(rows=tuple(rows[i] for i in chosen), texts=tuple(texts))
+        rows, texts = _joined(spec, codec, prefix, read_documents(spec, mirror), stride, wanted)
+    chosen = _chosen(spec, rows, wanted)
+    if spec.kind == "traces" or spec.join is None:
+        texts = [texts[i] for i in chosen]
+    corpus = Corpus(
+        rows=tuple(rows[i] for i in chosen),
+        texts=tuple(texts),
+        prompts=tuple(prompts[i] for i in chosen) if prompts else (),
+    )
     codec.check(corpus.rows, what)
     return corpus
 

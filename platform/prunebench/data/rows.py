@@ -57,25 +57,28 @@ def token_rows(spec: CorpusSpec, array: Ids) -> list[Ids]:
     return list(array[:, :length])
 
 
-def read_traces(spec: CorpusSpec, codec: TextCodec) -> tuple[list[Ids], list[str]]:
-    """Row and text of every trace of a `traces` SPEC: prompt whole, generation to `length` tokens.
+def read_traces(spec: CorpusSpec, codec: TextCodec) -> tuple[list[Ids], list[int], list[str]]:
+    """Row, length of the prompt and text of every trace of a `traces` SPEC.
 
-    The text also holds the prompt's lines without chat markers, so that a test question is found in them.
+    A row is the prompt whole and the generation to `length` tokens. The text also holds the prompt's lines
+    without chat markers and, where the trace names it, the bare `problem`, so that a test question is found.
 
     Raises:
         InputError: a line without prompt and generation, or an empty generation.
     """
     limit = spec.length or TRACE_TOKENS
     start = codec.prefix(spec.bos, f"SPEC '{spec.text}'")
-    rows, texts = [], []
+    rows, prompts, texts = [], [], []
     for number, trace in read_json_lines(spec):
         prompt, generation = (_part(spec, codec, trace, name, number) for name in _TRACE_COLUMNS)
         if generation.size == 0:
             raise InputError(f"SPEC '{spec.text}': the generation of line {number} is empty")
         rows.append(np.concatenate([start, prompt, generation[:limit]]))
+        prompts.append(start.size + prompt.size)
         asked = re.sub(r"<\|[^|>]*\|>", "\n", codec.decode(prompt.tolist()))
-        texts.append("\n\n".join([*asked.split("\n"), asked, codec.decode(generation[:limit].tolist())]))
-    return rows, texts
+        answer = codec.decode(generation[:limit].tolist())
+        texts.append("\n\n".join([str(trace.get("problem", "")), *asked.split("\n"), asked, answer]))
+    return rows, prompts, texts
 
 
 def _part(spec: CorpusSpec, codec: TextCodec, trace: dict[str, Any], name: str, number: int) -> Ids:

@@ -1,4 +1,4 @@
-"""Tasks as fixed lists of documents: windows of text, items of multiple choice, questions to be answered.
+"""Tasks as fixed lists of documents: windows of text, items of multiple choice, questions, workloads.
 
 A task's recipe holds every setting that may change its numbers and enters the key of each unit; its version
 holds the number of this code and the beginning of the hash of its text. Ranges depend on the version alone.
@@ -17,9 +17,16 @@ from prunebench.data.spec import CorpusSpec
 from prunebench.errors import InputError
 
 Role: TypeAlias = Literal["selection", "test"]
-TaskKind: TypeAlias = Literal["perplexity", "choice", "generate"]
+TaskKind: TypeAlias = Literal["perplexity", "choice", "harness", "generate", "representation", "efficiency"]
 PERPLEXITY_VERSION = 1
-_RANGE: dict[TaskKind, int] = {"perplexity": 4, "choice": 16, "generate": 1}
+_RANGE: dict[TaskKind, int] = {
+    "perplexity": 4,
+    "choice": 16,
+    "harness": 16,
+    "generate": 1,
+    "representation": 1,
+    "efficiency": 1,
+}
 """Documents a unit, which of what is written has one seed too. Part of the tasks' versions: a change here
 needs a new number there."""
 
@@ -41,6 +48,69 @@ class Choice:
     num_bytes: tuple[int, ...]
     """UTF-8 bytes of each continuation, the unit of length normalisation."""
     gold: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessSource:
+    """What it takes to build the requests of an lm-eval task: the same everywhere, whoever builds them."""
+
+    task: str
+    """lm-eval's name of it."""
+    shots: int
+    mirror: str
+    """The folder with its dataset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Requests:
+    """All requests that lm-eval makes of one document. Workers build them and compare the document's hash."""
+
+    source: HarnessSource
+    tokens: int
+    """Tokens that they send through all blocks, counting once what they begin with alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """Token ids, and the `positions` (ascending, shape (positions,)) at which states are compared."""
+
+    ids: Ids
+    positions: Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a model is timed: every repeat is one prefill and then `steps` greedy steps."""
+
+    batch: int = 1
+    prompt_tokens: int = 2048
+    steps: int
+    """Tokens generated after the prompt; 0 times the prefill alone."""
+    warmup: int
+    repeats: int
+    cache: Literal["static", "dynamic", "none"]
+    """Where keys and values are kept: all room made beforehand, room made as it is needed, or nowhere."""
+    last_logits: bool
+    """Whether the prefill computes the last position's logits alone, as generation does."""
+    throughput: Literal["prefill", "decode", "both"]
+    """The time in which tokens per second are counted: the prompt's tokens, or the generated ones."""
+    statistic: Literal["median", "mean"]
+    """What is reported of the repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """What is timed, and where."""
+
+    protocol: Protocol
+    ids: Ids
+    """The prompts, of shape (batch, prompt_tokens)."""
+    compiled: bool
+    """Whether what is repeated most, the step or else the prefill, goes through `torch.compile`."""
+    hardware: str
+    """The processor or GPU; on another one the unit fails."""
+    threads: int
+    """CPU threads of the worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +135,7 @@ class Document:
 
     doc_id: int
     doc_hash: str
-    payload: Window | Choice | Question
+    payload: Window | Choice | Requests | Question | Measured | Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

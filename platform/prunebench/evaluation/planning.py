@@ -27,4 +27,5 @@ def ask_method(key: str, name: str, seen: Measurements, budget: Budget, params: 
         chosen=canonical_json(dict(planned.chosen)),
         warnings=planned.warnings,
         seconds=time.perf_counter() - started,
+        others=tuple(plan.canonical for plan in planned.others),
     )

@@ -53,7 +53,8 @@ class Worker:
         self._models = models
         self._threads = threads
         self._dense: tuple[tuple[str, str], DenseModel] | None = None
-        self._engine: tuple[tuple[str, str], tuple[Engine, Codec]] | None = None
+        self._engine: tuple[tuple[str, str], Engine] | None = None
+        self._codecs: dict[str, Codec] = {}
 
     def run(self, item: WorkItem) -> Iterator[Message]:
         """Stream the item's messages.
@@ -99,21 +100,29 @@ class Worker:
             self._dense = ((name, device), dense)
         return self._dense[1]
 
-    def _tools(self, name: str, engine: str) -> tuple[Engine, Codec]:
-        """The engine and the tokenizer, made where another engine was in use before."""
+    def _engine_of(self, name: str, engine: str) -> Engine:
+        """The engine, made where another one was in use before."""
         if self._engine is None or self._engine[0] != (name, engine):
             self._close_engine()
-            setup, checkpoint = self._models[name], self._open(name)
-            codec = Codec(checkpoint)
+            setup = self._models[name]
             made = make_engine(
-                setup.engines[engine], setup, checkpoint, codec, lambda device: self._in_memory(name, device)
+                setup.engines[engine],
+                setup,
+                self._open(name),
+                self._codec(name),
+                lambda device: self._in_memory(name, device),
             )
-            self._engine = ((name, engine), (made, codec))
+            self._engine = ((name, engine), made)
         return self._engine[1]
+
+    def _codec(self, name: str) -> Codec:
+        if name not in self._codecs:
+            self._codecs[name] = Codec(self._open(name))
+        return self._codecs[name]
 
     def _close_engine(self) -> None:
         if self._engine is not None:
-            (_, (engine, _)), self._engine = self._engine, None
+            (_, engine), self._engine = self._engine, None
             engine.close()
 
     def _open(self, name: str) -> Checkpoint:
@@ -142,7 +151,8 @@ class Worker:
     def _generate(self, item: GenerateItem) -> Iterator[Message]:
         writing = Writing(
             item=item,
-            tools=lambda: self._tools(item.model, item.engine),
+            engine=lambda: self._engine_of(item.model, item.engine),
+            codec=self._codec(item.model),
             allow_code_execution=self._models[item.model].allow_code_execution,
             threads=self._threads,
         )

@@ -10,7 +10,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.errors import InputError
-from prunebench.methods.space import Choices, Distribution
+from prunebench.methods.space import Distribution, Piece, Scalar
 
 Requirement: TypeAlias = Literal["calibration", "weights", "cka", "probe"]
 """`weights` are the streamed norms; `cka` adds the similarities between all pairs of layers."""
@@ -88,6 +88,8 @@ class Planned:
     plan: PruningPlan
     chosen: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    others: tuple[PruningPlan, ...] = ()
+    """Plans that meet the budget as well, where the parameters ask for all; without the chosen one."""
 
 
 ParamsT = TypeVar("ParamsT", bound=Params)
@@ -102,6 +104,8 @@ class Method(ABC, Generic[ParamsT]):
     params: ClassVar[type[Params]]
     """A frozen dataclass; its defaults are the readings of DESIGN section 5."""
     requires: ClassVar[frozenset[Requirement]]
+    rule: ClassVar[str] = "as published"
+    """How the paper chooses what a search would try, in a few words."""
     width: ClassVar[bool] = False
     """Whether the method reaches inside blocks (and so needs one plain MLP per block)."""
 
@@ -120,15 +124,27 @@ class Method(ABC, Generic[ParamsT]):
         """What `plan` will ask for under these parameters: a subset of `requires`."""
         return self.requires
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
-        """What a search tries of each parameter at this budget: the paper's ranges; empty for none."""
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
+        """What a search tries of each parameter at this budget: the paper's ranges; empty for none.
+
+        Args:
+            shape: of the model.
+            budget: of every plan.
+            fixed: parameters that are given; what they leave without effect is not declared.
+        """
+        return {}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """Where in its space the paper's rule lies, as far as that is known before anything is measured."""
         return {}
 
     def distinct(
         self, seen: Measurements, budget: Budget, params: ParamsT, space: Mapping[str, Distribution]
-    ) -> Mapping[str, Choices]:
-        """Values that stand for all that a continuous parameter of `space` can come to, where they can be
-        listed; the other parameters are as in `params`.
+    ) -> Mapping[str, tuple[Piece, ...]]:
+        """The pieces of continuous parameters of `space`, ascending, where they can be listed: together they
+        come to every plan that the range comes to. Parameters outside `space` are as in `params`.
         """
         return {}
 

@@ -6,11 +6,11 @@ they are given.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from itertools import islice, product
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import LayerSpec, PruningPlan
@@ -44,6 +44,9 @@ class LaCoParams(Params):
     """C: a window of C blocks becomes one; None tries 4, 5, 6, 7, 3 and N + 1 where that is at most 8."""
     interval: int | None = None
     """I: how far the pointer moves down after a merge; None tries 2, 1, 3."""
+    hits: Literal["highest", "all"] = "highest"
+    """Whether the walk over T ends at the largest that removes exactly N layers, or goes on down and names
+    every plan that does. The plan is the same: that of the largest T."""
 
     def __post_init__(self) -> None:
         """Refuse what would merge nothing or never end."""
@@ -191,8 +194,11 @@ class LaCo(Method[LaCoParams]):
     title: ClassVar[str] = "LaCo (Yang et al., 2024)"
     params: ClassVar[type[Params]] = LaCoParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"probe"})
+    rule: ClassVar[str] = "the working ranges of C and I, at the highest T"
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """C from 2 to 8 and I from 1 to 4; of T each of them walks every value and takes the highest."""
         return {
             "merge_layers": Ints(2, max(2, min(LARGEST_WINDOW, shape.num_layers))),
@@ -206,39 +212,53 @@ class LaCo(Method[LaCoParams]):
             UnreachableError: no setting removes exactly N; names the nearest counts.
         """
         self.check(seen.shape, budget, params)
-        num_layers = seen.shape.num_layers
         similarity = cache(seen.need_probe().output_similarity)
-        found: list[tuple[float, Run, Collapse]] = []
+        found: list[list[tuple[Collapse, Run]]] = []  # by setting that reaches N, from its highest T down
         counts: set[int] = set()
         for size, interval in params.settings(budget):
             collapse = Collapse(
-                num_layers=num_layers,
+                num_layers=seen.shape.num_layers,
                 target=budget.layers,
                 size=size,
                 interval=interval,
                 rule=params.merge_rule,
-                protected=params.protected(num_layers),
+                protected=params.protected(seen.shape.num_layers),
                 similarity=similarity,
             )
-            if params.threshold is None:
-                run = next((run for run in collapse.runs() if run.removed == budget.layers), None)
-                counts |= collapse.ends()
-            else:
-                run = collapse.run(params.threshold)
-                counts.add(run.removed)
-            if run is not None and run.removed == budget.layers:
-                found.append((similarity(run.plan), run, collapse))
+            runs, ends = _runs(collapse, params)
+            counts |= ends
+            hits = ((collapse, run) for run in runs if run.removed == budget.layers)
+            if wanted := list(islice(hits, 1 if params.hits == "highest" else None)):
+                found.append(wanted)
         if not found:
-            raise UnreachableError(_unreachable(num_layers, budget.layers, params, counts))
-        value, run, collapse = max(found, key=lambda item: item[0])
-        chosen = {
-            "merge_layers": collapse.size,
-            "interval": collapse.interval,
-            "threshold": run.threshold,
-            "threshold_below": run.accepted,
-            "output_similarity": value,
-        }
-        return Planned(plan=run.plan, chosen=chosen)
+            raise UnreachableError(_unreachable(seen.shape.num_layers, budget.layers, params, counts))
+        collapse, run = max((hits[0] for hits in found), key=lambda hit: similarity(hit[1].plan))
+        chosen = _told(collapse, run, similarity)
+        if params.hits == "highest":
+            return Planned(plan=run.plan, chosen=chosen)
+        every = [hit for hits in found for hit in hits]
+        told = [{**_told(one, hit, similarity), "plan_id": hit.plan.plan_id} for one, hit in every]
+        others = {hit.plan.plan_id: hit.plan for _, hit in every if hit.plan != run.plan}
+        return Planned(plan=run.plan, chosen={**chosen, "hits": told}, others=tuple(others.values()))
+
+
+def _runs(collapse: Collapse, params: LaCoParams) -> tuple[Iterable[Run], frozenset[int]]:
+    """The runs to look at, from the highest T down, and every number of layers that some T may remove."""
+    if params.threshold is None:
+        return collapse.runs(), collapse.ends()
+    run = collapse.run(params.threshold)
+    return [run], frozenset({run.removed})
+
+
+def _told(collapse: Collapse, run: Run, similarity: Callable[[PruningPlan], float]) -> dict[str, Any]:
+    """A run that removes exactly N layers, in numbers: the same for every T from `threshold` to the next."""
+    return {
+        "merge_layers": collapse.size,
+        "interval": collapse.interval,
+        "threshold": run.threshold,
+        "threshold_below": run.accepted,
+        "output_similarity": similarity(run.plan),
+    }
 
 
 def _unreachable(num_layers: int, target: int, params: LaCoParams, counts: set[int]) -> str:

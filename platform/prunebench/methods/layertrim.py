@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from prunebench.core.stats import Array
 from prunebench.errors import BudgetError, InputError
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import Selection, finite, lowest, span_similarity
-from prunebench.methods.space import Choices, Distribution, Ints
+from prunebench.methods.space import Choices, Distribution, Ints, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,7 @@ class LayerTrim(Method[LayerTrimParams]):
     title: ClassVar[str] = "LayerTrim (Lim et al., 2026)"
     params: ClassVar[type[Params]] = LayerTrimParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration", "weights"})
+    rule: ClassVar[str] = "K = 2N and m by the budget"
     width: ClassVar[bool] = True
 
     def needs(self, params: LayerTrimParams) -> frozenset[Requirement]:
@@ -124,14 +125,28 @@ class LayerTrim(Method[LayerTrimParams]):
             needed.add("weights")
         return frozenset(needed)
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
-        """K from the smallest that leaves a feature to min(L, 4N), score of features, choice of layers."""
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
+        """K from the smallest that leaves a feature to min(L, 4N), score of features, choice of layers.
+
+        Whole modules have no K and no features, and where every layer is trimmed K is given.
+        """
         fewest = fewest_trimmed(shape, budget)
-        return {
+        space: dict[str, Distribution] = {
             "k": Ints(fewest, max(fewest, min(shape.num_layers, 4 * budget.layers))),
             "score": Choices(("energy_weight", "energy", "weight", "variance")),
             "layer_choice": Choices(("block_bi", "mlp_bi")),
         }
+        if fixed.get("target", "features") != "features":
+            return {"layer_choice": space["layer_choice"]}
+        if fixed.get("layer_choice") == "all":
+            return {"score": space["score"]}
+        return space
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """K = 2N, the paper's score and its choice of layers."""
+        return {"k": 2 * budget.layers, "score": "energy_weight", "layer_choice": "block_bi"}
 
     def check(self, shape: ModelShape, budget: Budget, params: LayerTrimParams) -> None:
         """Refuse budgets that trim more MLPs than there are, or leave an MLP without features."""

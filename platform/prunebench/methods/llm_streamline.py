@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, span_similarity, tie_warning
-from prunebench.methods.space import Choices, Distribution
+from prunebench.methods.space import Choices, Distribution, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,15 @@ class LLMStreamline(Method[LLMStreamlineParams]):
     params: ClassVar[type[Params]] = LLMStreamlineParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """The state before the norm."""
+        return {"last_state": "prenorm"}
 
     def check(self, shape: ModelShape, budget: Budget, params: LLMStreamlineParams) -> None:
         """Refuse a budget longer than the longest run of layers that are not protected."""

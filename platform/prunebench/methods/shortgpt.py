@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import LastState, lowest, span_similarity
-from prunebench.methods.space import Choices, Distribution
+from prunebench.methods.space import Choices, Distribution, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,15 @@ class ShortGPT(Method[ShortGPTParams]):
     params: ClassVar[type[Params]] = ShortGPTParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration"})
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """Which last state is scored."""
         return {"last_state": Choices(("prenorm", "hf"))}
+
+    def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
+        """The state before the norm."""
+        return {"last_state": "prenorm"}
 
     def plan(self, seen: Measurements, budget: Budget, params: ShortGPTParams) -> Planned:
         """Remove the N layers of lowest Block Influence."""

@@ -1,34 +1,29 @@
-"""SimDiff: rank blocks by a weighted sum of dissimilarity (cosine) and difference (MSSD or MASD).
-
-The paper's importance I = alpha·sigmoid(L_diff) + (1 - alpha)·I_sim is compared through
-s' = (1 - alpha)·I_sim - alpha·sigmoid(-L_diff), which differs from it by alpha alone and does not saturate.
-It is evaluated in rational arithmetic, so that an alpha given and an alpha found mean the same layers.
-"""
+"""SimDiff: rank blocks by a weighted sum of dissimilarity (cosine) and difference (MSSD or MASD)."""
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import groupby
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
-
-import numpy as np
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.core.stats import Array, CalibrationStats
 from prunebench.errors import InputError, UnreachableError
+from prunebench.methods.alpha import (
+    NO_FINITE_LOSS,
+    AlphaPiece,
+    Ranking,
+    Scores,
+    alpha_pieces,
+    ternary_search,
+)
 from prunebench.methods.base import Measurements, Method, Params, Planned, Requirement
 from prunebench.methods.depth import finite, span_similarity
-from prunebench.methods.space import Choices, Distribution, Floats
-
-NARROWEST = Fraction(1, 2**53)
-"""Spacing of float64 just below 1: a narrower interval may hold no alpha that can be written down."""
-
-NO_FINITE_LOSS = "SimDiff: no alpha gave a finite loss on the probe corpus; give alpha as a number"
+from prunebench.methods.space import Distribution, Floats, Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,137 +55,6 @@ class SimDiffMSSDParams(SimDiffParams):
     """Over the hidden dimension: `sum` is eq. 3; `mean` keeps the sigmoid from saturating."""
 
 
-class AlphaPiece(NamedTuple):
-    """Every alpha from `low` up to the next piece's `low`, or to 1: the same layers are removed."""
-
-    low: Fraction
-    high: Fraction
-    removed: tuple[int, ...]
-    """Ascending."""
-
-    @property
-    def narrow(self) -> bool:
-        """Whether there need not be a float64 between the ends."""
-        return self.high - self.low < NARROWEST
-
-    @property
-    def limit(self) -> bool:
-        """Whether no alpha in the piece need be a float64: such a piece is listed, not scored."""
-        return self.narrow and float(self.low) != self.low
-
-    @property
-    def alpha(self) -> float:
-        """An alpha in the piece, if it is no limit: the middle where the ends leave room."""
-        return float(self.low if self.narrow else (self.low + self.high) / 2)
-
-    def within(self, low: Fraction, high: Fraction) -> "AlphaPiece | None":
-        """The part of the piece from `low` to `high`, both included; None where there is none."""
-        # A piece does not hold its high end, except the last, whose high end is 1.
-        if high < self.low or low > self.high or (low == self.high and self.high < 1):
-            return None
-        return AlphaPiece(max(low, self.low), min(high, self.high), self.removed)
-
-    @property
-    def bounds(self) -> list[float]:
-        """Both ends."""
-        return [float(self.low), float(self.high)]
-
-
-class Scores(NamedTuple):
-    """What SimDiff ranks L layers by."""
-
-    similarity_L: Array
-    """I_sim = L_sim / 2, in [0, 1] (eq. 6)."""
-    difference_L: Array
-    """L_diff, MSSD or MASD, at least 0 (eq. 3, 4)."""
-
-    @property
-    def tail_L(self) -> Array:
-        """sigmoid(-L_diff) = 1 - I_diff, in [0, 1/2], accurate where I_diff rounds to 1."""
-        decay_L = np.exp(-self.difference_L)
-        return decay_L / (1 + decay_L)
-
-    @property
-    def saturated(self) -> int:
-        """Number of layers whose I_diff (eq. 5) is 1 in float64."""
-        return int(np.count_nonzero(1 / (1 + np.exp(-self.difference_L)) == 1))
-
-
-class Ranking:
-    """The exact order of `candidates` at any rational alpha: the float64 scores as integers of one scale."""
-
-    def __init__(self, scores: Scores, candidates: Sequence[int]) -> None:
-        """Take over the scores, the candidates sorted by what breaks ties."""
-        difference = scores.difference_L.tolist()
-        self.layers = sorted(candidates, key=lambda layer: (difference[layer], layer))
-        exact = [Fraction(x) for x in np.stack([scores.similarity_L, scores.tail_L])[:, self.layers].flat]
-        scale = max(x.denominator for x in exact)
-        integers = [int(x * scale) for x in exact]
-        self.lines = list(zip(integers[: len(self.layers)], integers[len(self.layers) :], strict=True))
-        """I_sim and sigmoid(-L_diff) of each of `layers`."""
-
-    def lowest(self, alpha: Fraction, count: int) -> tuple[int, ...]:
-        """The `count` layers of lowest s', ties to the lower L_diff, then to the lower layer; ascending."""
-        weight, rest = alpha.numerator, alpha.denominator - alpha.numerator
-        values = [rest * similarity - weight * tail for similarity, tail in self.lines]
-        order = sorted(range(len(values)), key=values.__getitem__)
-        return tuple(sorted(self.layers[k] for k in order[:count]))
-
-    def breakpoints(self) -> list[Fraction]:
-        """0, 1 and every alpha between them at which the scores of two candidates cross, ascending."""
-        crossings = {Fraction(0), Fraction(1)}
-        for k, (similarity, tail) in enumerate(self.lines):
-            for other_similarity, other_tail in self.lines[:k]:
-                # The other's difference is no higher, so they cross only where its I_sim and tail are higher.
-                rise, drop = other_similarity - similarity, other_tail - tail
-                if rise > 0 and drop > 0:
-                    crossings.add(Fraction(rise, rise + drop))
-        return sorted(crossings)
-
-
-def alpha_pieces(scores: Scores, candidates: Sequence[int], count: int) -> list[AlphaPiece]:
-    """Which `count` layers each alpha in [0, 1] removes, exactly: ascending pieces that cover [0, 1].
-
-    They change at breakpoints only. Of two layers that tie there the one of lower difference goes first, and
-    it is the one that is lower after the breakpoint: so what holds at a breakpoint holds up to the next.
-    """
-    ranking = Ranking(scores, candidates)
-    points = ranking.breakpoints()
-    same = groupby(points, key=lambda alpha: ranking.lowest(alpha, count))
-    starts = [(next(group), removed) for removed, group in same]
-    ends = [*(low for low, _ in starts[1:]), Fraction(1)]
-    return [AlphaPiece(low, high, removed) for (low, removed), high in zip(starts, ends, strict=True)]
-
-
-def ternary_search(
-    loss: Callable[[float], float], epsilon: float, max_iterations: int
-) -> tuple[float, float]:
-    """Algorithm 1: the best alpha met at thirds of a shrinking [0, 1], and its loss; equal losses go left.
-
-    Raises:
-        UnreachableError: no loss was finite.
-    """
-    left, right = 0.0, 1.0
-    best, lowest = math.nan, math.inf
-    rounds = 0
-    while right - left > epsilon and rounds < max_iterations:
-        rounds += 1
-        third = (right - left) / 3
-        lower, upper = left + third, right - third
-        loss_lower, loss_upper = loss(lower), loss(upper)
-        if loss_lower < lowest:
-            best, lowest = lower, loss_lower
-        if loss_upper < lowest:
-            best, lowest = upper, loss_upper
-        if loss_lower > loss_upper:
-            left = lower
-        else:
-            right = upper
-    if lowest == math.inf:
-        raise UnreachableError(NO_FINITE_LOSS)
-    return best, lowest
-
-
 SimDiffParamsT = TypeVar("SimDiffParamsT", bound=SimDiffParams)
 Removed: TypeAlias = tuple[int, ...]
 
@@ -199,6 +63,7 @@ class SimDiff(Method[SimDiffParamsT]):
     """Remove the N layers of lowest importance (eq. 7 to 9); subclasses say what the difference is."""
 
     requires: ClassVar[frozenset[Requirement]] = frozenset({"calibration", "probe"})
+    rule: ClassVar[str] = "alpha by ternary search (Algorithm 1)"
 
     def needs(self, params: SimDiffParamsT) -> frozenset[Requirement]:
         """A probe only where alpha is searched."""
@@ -221,7 +86,9 @@ class SimDiff(Method[SimDiffParamsT]):
         similarity_L = (1 - span_similarity(stats, 1, "prenorm")) / 2
         return Scores(similarity_L, finite(self.difference(stats, params), "differences between blocks"))
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """alpha from 0 to 1."""
         return {"alpha": Floats(0.0, 1.0)}
 
@@ -231,16 +98,16 @@ class SimDiff(Method[SimDiffParamsT]):
         budget: Budget,
         params: SimDiffParamsT,
         space: Mapping[str, Distribution],
-    ) -> Mapping[str, Choices]:
-        """One alpha for each piece of the range: what the `exact` policy scores, but for any objective."""
+    ) -> Mapping[str, tuple[Piece, ...]]:
+        """Every set of layers that some alpha removes: what `exact` scores, but for any objective."""
         alpha = space.get("alpha")
-        if not isinstance(alpha, Floats):
+        # Another parameter of the space may move the pieces.
+        if not isinstance(alpha, Floats) or len(space) > 1:
             return {}
         scores = self.scores(seen.need_calibration(), params)
         pieces = alpha_pieces(scores, params.prunable(seen.shape.num_layers), budget.layers)
         inside = (piece.within(Fraction(alpha.low), Fraction(alpha.high)) for piece in pieces)
-        alphas = dict.fromkeys(piece.alpha for piece in inside if piece is not None and not piece.limit)
-        return {"alpha": Choices(tuple(alphas))}
+        return {"alpha": tuple(piece.plain for piece in inside if piece is not None)}
 
     def plan(self, seen: Measurements, budget: Budget, params: SimDiffParamsT) -> Planned:
         """Rank at the alpha given or found and remove the N lowest.

@@ -1,7 +1,7 @@
 """What a search may try of a method's parameters: plain data, from which any sampler can be fed."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from prunebench.errors import InputError
 
@@ -47,6 +47,24 @@ class Choices:
 
 
 Distribution: TypeAlias = Ints | Floats | Choices
+
+
+class Piece(NamedTuple):
+    """A part of a continuous range, from `low` to `high`, in which every number means the same plan."""
+
+    low: float
+    high: float
+    value: float | None
+    """The number that stands for all; None for a limit: so narrow that it need not hold one."""
+
+
+def shortest(low: float, high: float) -> float:
+    """The number of fewest decimals strictly between two, as near to their middle as it can be.
+
+    The middle itself where none of up to 15 decimals lies between.
+    """
+    middle = (low + high) / 2
+    return next((x for digits in range(16) if low < (x := round(middle, digits)) < high), middle)
 
 
 def _ordered(low: float, high: float) -> None:

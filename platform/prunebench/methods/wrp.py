@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -92,8 +92,11 @@ class WRP(Method[WRPParams]):
     title: ClassVar[str] = "WRP (weight redundancy, forward-free)"
     params: ClassVar[type[Params]] = WRPParams
     requires: ClassVar[frozenset[Requirement]] = frozenset({"weights", "cka"})
+    rule: ClassVar[str] = "K by the eigengap rule"
 
-    def space(self, shape: ModelShape, budget: Budget) -> Mapping[str, Distribution]:
+    def space(
+        self, shape: ModelShape, budget: Budget, fixed: Mapping[str, Any]
+    ) -> Mapping[str, Distribution]:
         """K from 2 to 6."""
         return {"clusters": Ints(2, max(2, min(MOST_CLUSTERS, shape.num_layers)))}
 

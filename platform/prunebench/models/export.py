@@ -1,34 +1,23 @@
 """Pruned checkpoints: written, proven in a fresh process, and whole or not there."""
 
-import hashlib
-import json
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-import torch
-import transformers
-
 from prunebench.core.plan import PruningPlan
-from prunebench.errors import ExportError, InputError, ResourceError
+from prunebench.errors import InputError, ResourceError
 from prunebench.models.checkpoint import TOKENIZER_FILES, Checkpoint, check_out
-from prunebench.models.load import FLOATS, load_model
-from prunebench.models.reload import probe_logits
-from prunebench.models.view import ModelView, check_plan
+from prunebench.models.load import FLOATS
+from prunebench.models.proof import Export, prove
+from prunebench.models.view import check_plan
+from prunebench.models.vllm_proof import check_served, prove_in_vllm
+from prunebench.models.widths import MODELING, check_vllm, deployed_config, layout_of, modeling_code
 from prunebench.models.writer import PrunedTensors, write_json, write_shards
 
 SHARD_BYTES: Final = 5_000_000_000
-MANIFEST: Final = "prunebench.json"
-MANIFEST_VERSION: Final = 1
 COPIED: Final = (
     *TOKENIZER_FILES,
     "generation_config.json",
@@ -37,23 +26,6 @@ COPIED: Final = (
     "LICENSE*",
     "NOTICE*",
 )
-PROBE_TOKENS: Final = 48
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """A pruned checkpoint on its way: what was written where, not yet proven."""
-
-    checkpoint: Checkpoint
-    plan: PruningPlan
-    folder: Path
-    dtype: str
-    attention: str = "sdpa"
-
-    @property
-    def probe_ids(self) -> list[int]:
-        """The fixed token row that the proof is made on, spread over the vocabulary."""
-        return [(7919 * i + 13) % self.checkpoint.vocab_size for i in range(PROBE_TOKENS)]
 
 
 def export(
@@ -61,9 +33,11 @@ def export(
     plan: PruningPlan,
     out: Path,
     *,
+    layout: str = "auto",
     dtype: str | None = None,
     attention: str = "sdpa",
     shard_bytes: int = SHARD_BYTES,
+    in_vllm: bool = False,
 ) -> Path:
     """Write the pruned checkpoint to the folder `out` and prove that it loads as what the plan says.
 
@@ -71,24 +45,32 @@ def export(
         checkpoint: the dense model.
         plan: what to keep.
         out: a folder that does not exist, or is empty.
+        layout: deployed (narrow MLPs), padded (the dense shape, with zeros), or auto: see `widths.layout_of`.
         dtype: float64, float32, float16 or bfloat16; None keeps each tensor's own.
         attention: the attention implementation of the proof.
         shard_bytes: largest size of one weight file.
+        in_vllm: whether to prove it in vLLM too (a minute more).
 
     Raises:
-        InputError: a folder that is not empty, an unknown dtype, or a plan for another model.
-        ResourceError: the disk is full or the place cannot be written. Nothing is left behind.
+        InputError: a folder that is not empty, an unknown dtype or layout, or a plan for another model.
+        UnsupportedError: a layout that the plan cannot have, or a checkpoint that vLLM does not serve.
+        ResourceError: the disk is full or the place cannot be written, or vLLM is not installed. Nothing is
+            left behind.
         ExportError: the reloaded logits differ or are not finite. Nothing is left behind.
     """
     check_out(out)
+    temporary = out.absolute().with_name(f".tmp-{uuid.uuid4().hex}")
+    planned = _planned(checkpoint, plan, temporary, layout=layout, dtype=dtype, attention=attention)
+    if in_vllm:
+        check_vllm()
+        check_served(planned)
     with _disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = out.absolute().with_name(f".tmp-{uuid.uuid4().hex}")
         try:
-            written = write(
-                checkpoint, plan, temporary, dtype=dtype, attention=attention, shard_bytes=shard_bytes
-            )
-            prove([written])
+            _write(planned, dtype, shard_bytes)
+            prove([planned])
+            if in_vllm:
+                prove_in_vllm([planned])
             temporary.rename(out)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -100,110 +82,50 @@ def write(
     plan: PruningPlan,
     folder: Path,
     *,
+    layout: str = "auto",
     dtype: str | None = None,
-    attention: str = "sdpa",
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """Write the pruned checkpoint to the new folder `folder` without proving it (see `export`)."""
+    planned = _planned(checkpoint, plan, folder, layout=layout, dtype=dtype, attention="sdpa")
+    _write(planned, dtype, shard_bytes)
+    return planned
+
+
+def _planned(
+    checkpoint: Checkpoint, plan: PruningPlan, folder: Path, *, layout: str, dtype: str | None, attention: str
+) -> Export:
     check_plan(plan, checkpoint.shape)
     if dtype is not None and dtype not in FLOATS:
         raise InputError(f"dtype '{dtype}' is not one of {', '.join(FLOATS)}")
-    tensors = PrunedTensors(checkpoint, plan, dtype)
+    return Export(
+        checkpoint=checkpoint,
+        plan=plan,
+        folder=folder,
+        layout=layout_of(plan, checkpoint.shape, layout),
+        dtype=dtype or checkpoint.dtype,
+        attention=attention,
+    )
+
+
+def _write(planned: Export, dtype: str | None, shard_bytes: int) -> None:
+    checkpoint, folder = planned.checkpoint, planned.folder
+    tensors = PrunedTensors(checkpoint, planned.plan, layout=planned.layout, dtype=dtype)
     needed, free = sum(part.num_bytes for part in tensors.parts), shutil.disk_usage(folder.parent).free
     if needed > free:
         raise ResourceError(f"the export needs {needed:,} bytes, but {free:,} are free at {folder.parent}")
     folder.mkdir()
     write_shards(tensors, folder, shard_bytes)
-    config = checkpoint.family.pruned_config(checkpoint.config, [spec.base for spec in plan.layers])
+    family = checkpoint.family
+    config = family.pruned_config(checkpoint.config, [spec.base for spec in planned.plan.layers])
+    config = deployed_config(config, family, checkpoint.shape, planned.widths)
     if dtype is not None:
         config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
     write_json(folder / "config.json", config)
+    if planned.own_code:
+        (folder / f"{MODELING}.py").write_text(modeling_code(family))
     for file in sorted(file for pattern in COPIED for file in checkpoint.path.glob(pattern)):
         shutil.copyfile(file, folder / file.name)
-    return Export(
-        checkpoint=checkpoint, plan=plan, folder=folder, dtype=dtype or checkpoint.dtype, attention=attention
-    )
-
-
-def prove(exports: Sequence[Export]) -> None:
-    """Reload all exports in one fresh process, compare their logits with the views', write the manifests.
-
-    Raises:
-        ExportError: an export does not load, its logits are not finite, or not the view's bit for bit.
-    """
-    expected = [_view_logits(export) for export in exports]
-    for export, here in zip(exports, expected, strict=True):
-        if not np.isfinite(here).all():
-            raise ExportError(
-                f"the logits of plan {export.plan.plan_id} are not finite in {export.dtype}, which proves "
-                "nothing: check the checkpoint's weights; nothing was exported"
-            )
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{i}.npy" for i in range(len(exports))]
-        _reload(exports, files)
-        for export, here, file in zip(exports, expected, files, strict=True):
-            there = np.load(file)
-            if here.tobytes() != there.tobytes():
-                distance = float(np.abs(here - there).max()) if here.shape == there.shape else float("inf")
-                raise ExportError(
-                    f"the exported checkpoint of plan {export.plan.plan_id} computes other logits than the "
-                    f"plan in memory (largest difference {distance:g}): nothing was exported"
-                )
-            _write_manifest(export, here)
-
-
-def _view_logits(export: Export) -> np.ndarray:
-    dense = load_model(export.checkpoint, dtype=export.dtype, attention=export.attention)
-    with ModelView(dense).applied(export.plan) as model:
-        return probe_logits(model, export.probe_ids)
-
-
-def _reload(exports: Sequence[Export], files: Sequence[Path]) -> None:
-    request = {
-        "threads": torch.get_num_threads(),
-        "exports": [
-            {
-                "folder": str(export.folder),
-                "dtype": export.dtype,
-                "attention": export.attention,
-                "ids": export.probe_ids,
-                "logits": str(file),
-            }
-            for export, file in zip(exports, files, strict=True)
-        ],
-    }
-    # -P keeps the script's own folder off the import path: the child sees only installed libraries.
-    child = subprocess.run(
-        [sys.executable, "-P", str(Path(__file__).with_name("reload.py"))],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    if child.returncode:
-        said = child.stderr.strip().splitlines() or [f"exit code {child.returncode}"]
-        raise ExportError(f"the exported checkpoint does not load in a fresh process: {said[-1]}")
-
-
-def _write_manifest(export: Export, logits: np.ndarray) -> None:
-    deployed = all(spec.features is None and not spec.drop for spec in export.plan.layers)
-    manifest = {
-        "manifest_version": MANIFEST_VERSION,
-        "plan": export.plan.to_json(),
-        "plan_id": export.plan.plan_id,
-        "weights_id": export.checkpoint.weights_id,
-        "dtype": export.dtype,
-        "layout": "deployed" if deployed else "padded",
-        "proven": {
-            "token_ids": export.probe_ids,
-            "logits_sha256": hashlib.sha256(logits.tobytes()).hexdigest(),
-            "attention": export.attention,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-    }
-    write_json(export.folder / MANIFEST, manifest)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Script: what exported checkpoints compute when plain Transformers loads them in a fresh process.
 
 Nothing of prunebench is imported, so an export that needs it cannot pass. Standard input is JSON:
-`{"threads": N, "exports": [{"folder", "dtype", "attention", "ids", "logits"}, ...]}`; the logits of each
-export are written to the file `logits` (numpy).
+`{"threads": N, "exports": [{"folder", "dtype", "attention", "own_code", "ids", "logits"}, ...]}`; the logits
+of each export are written to the file `logits` (numpy). `own_code` says whether the checkpoint brings a
+modelling file, which then is trusted: prunebench has just written it.
 """
 
 import json
@@ -38,7 +39,10 @@ def main() -> None:
     torch.set_num_threads(request["threads"])
     for export in request["exports"]:
         model = AutoModelForCausalLM.from_pretrained(
-            export["folder"], dtype=getattr(torch, export["dtype"]), attn_implementation=export["attention"]
+            export["folder"],
+            dtype=getattr(torch, export["dtype"]),
+            attn_implementation=export["attention"],
+            trust_remote_code=export["own_code"],
         )
         np.save(export["logits"], probe_logits(model.eval(), export["ids"]))
 

@@ -5,7 +5,6 @@ function of the rows. The head sees only the states that predict a scored token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +15,8 @@ from torch import Tensor
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
-from prunebench.models.trie import Runner, States, walk
+from prunebench.models.rows import Row
+from prunebench.models.trie import Runner, States, enter, walk
 
 TOKENS_PER_BATCH = 4096
 HEAD_CHUNK = 256
@@ -24,22 +24,6 @@ FEWEST_HEAD_ROWS = 32
 """Products of fewer rows take other kernels on some processors, with other bits."""
 
 LogProbs: TypeAlias = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Token ids of shape (tokens,); those before `scored_from` are context only."""
-
-    ids: npt.NDArray[np.integer]
-    scored_from: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse a row without a scored token, or one that scores its first token, which nothing predicts."""
-        if not 1 <= self.scored_from < len(self.ids):
-            raise InputError(
-                f"a row of {len(self.ids)} tokens cannot be scored from token {self.scored_from}: "
-                "at least one token of context and one scored token are needed"
-            )
 
 
 def batches_of(lengths: Sequence[int], tokens: int = TOKENS_PER_BATCH) -> tuple[tuple[int, ...], ...]:
@@ -72,12 +56,9 @@ class Scorer:
         self.rows = tuple(rows)
         self._dense = dense
         self._batches = batches_of([len(row.ids) for row in rows])
-        vocab = dense.model.model.embed_tokens.num_embeddings
-        for row in rows:
-            if row.ids.min() < 0 or row.ids.max() >= vocab:
-                outside = row.ids.max() if row.ids.max() >= vocab else row.ids.min()
-                raise InputError(f"token id {outside} lies outside the model's vocabulary of {vocab}")
-        self.runner = Runner(dense, stack([row.ids for row in rows], self._batches))
+        check_vocabulary(dense, rows)
+        batches = stack([row.ids for row in rows], self._batches)
+        self.runner = Runner(dense, [enter(dense, ids) for ids in batches])
 
     def logprobs(self, normed: States) -> tuple[LogProbs, ...]:
         """Log-probabilities of each row's scored tokens; not finite where a logit is not."""
@@ -92,13 +73,41 @@ class Scorer:
         return tuple(found[i] for i in range(len(self.rows)))
 
 
+def check_vocabulary(dense: DenseModel, rows: Iterable[Row]) -> None:
+    """Refuse token ids that the model has no embedding for.
+
+    Raises:
+        InputError: a token id outside the model's vocabulary.
+    """
+    vocab = dense.model.model.embed_tokens.num_embeddings
+    for row in rows:
+        if row.ids.min() < 0 or row.ids.max() >= vocab:
+            outside = row.ids.max() if row.ids.max() >= vocab else row.ids.min()
+            raise InputError(f"token id {outside} lies outside the model's vocabulary of {vocab}")
+
+
 @torch.no_grad()
 def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProbs:
     """Log-probabilities of `targets` (n,) after the normed states (n, hidden), in float32 arithmetic.
 
     Not finite where a logit is not finite.
     """
-    parts = []
+    chunks = zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True)
+    return torch.cat([_picked(logits, wanted) for logits, wanted in chunks]).double().numpy()
+
+
+@torch.no_grad()
+def head_scores(dense: DenseModel, normed: Tensor, targets: Tensor) -> tuple[LogProbs, npt.NDArray[np.bool_]]:
+    """As `head_logprobs`, and whether each target is what greedy decoding would choose."""
+    values, greedy = [], []
+    for logits, wanted in zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True):
+        values.append(_picked(logits, wanted))
+        greedy.append((logits.argmax(-1) == wanted).cpu())
+    return torch.cat(values).double().numpy(), torch.cat(greedy).numpy()
+
+
+def _logits(dense: DenseModel, normed: Tensor) -> Iterator[Tensor]:
+    """The logits after the normed states (n, hidden), HEAD_CHUNK rows at a time."""
     for start in range(0, len(normed), HEAD_CHUNK):
         states = normed[start : start + HEAD_CHUNK]
         rows = len(states)
@@ -108,10 +117,14 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
         # Gemma-2 bends its logits, in this order of operations; its configuration alone has the setting.
         if (cap := getattr(dense.model.config, "final_logit_softcapping", None)) is not None:
             logits = torch.tanh(logits / cap) * cap
-        picked = logits.float().log_softmax(-1).gather(-1, targets[start : start + HEAD_CHUNK, None])[:, 0]
-        # Infinite and undefined logits spread through the softmax, all but negative infinity.
-        parts.append(torch.where(logits.amin(-1).isfinite(), picked, torch.nan).cpu())
-    return torch.cat(parts).double().numpy()
+        yield logits
+
+
+def _picked(logits: Tensor, targets: Tensor) -> Tensor:
+    """Log-probabilities of the targets, on the CPU."""
+    picked = logits.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    # Infinite and undefined logits spread through the softmax, all but negative infinity.
+    return torch.where(logits.amin(-1).isfinite(), picked, torch.nan).cpu()
 
 
 def token_logprobs(

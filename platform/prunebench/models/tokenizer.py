@@ -43,6 +43,14 @@ class Encoder:
         """
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
+    def called(self, text: str) -> list[int]:
+        """Token ids of `text` with the special tokens that the tokenizer itself puts around it.
+
+        Raises:
+            InputError: the checkpoint has no fast tokenizer.
+        """
+        return self._tokenizer.encode(text, add_special_tokens=True).ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens included; the ids themselves where there is no tokenizer."""
         if not self._present:
@@ -65,13 +73,21 @@ class Encoder:
         Raises:
             InputError: a tokenizer, or its settings, that cannot be read.
         """
+        return self._named("bos_token")
+
+    @functools.cached_property
+    def eos_id(self) -> int | None:
+        """Id of the end-of-sequence token; otherwise as `bos_id`."""
+        return self._named("eos_token")
+
+    def _named(self, setting: str) -> int | None:
         path = self._folder / "tokenizer_config.json"
         if not path.is_file() or not self._present:
             return None
-        token = read_json(path).get("bos_token")
+        token = read_json(path).get(setting)
         text = token.get("content") if isinstance(token, dict) else token
         if text is not None and not isinstance(text, str):
-            raise InputError(f"{path}: bos_token has to be text, not {text!r}")
+            raise InputError(f"{path}: {setting} has to be text, not {text!r}")
         return None if text is None else self._tokenizer.token_to_id(text)
 
     @property

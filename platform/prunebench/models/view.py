@@ -16,39 +16,79 @@ from prunebench.core.shape import ModelShape
 from prunebench.errors import InputError, UnsupportedError
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import DenseModel
+from prunebench.models.widths import check_attention_kept, mlp_widths
 
 Read: TypeAlias = Callable[[int, str], Tensor]
 """Gives the tensor of a dense layer by its name inside the block, such as "mlp.down_proj.weight"."""
 
 
 @torch.no_grad()
-def block_tensors(spec: LayerSpec, checkpoint: Checkpoint, read: Read) -> dict[str, Tensor]:
+def block_tensors(
+    spec: LayerSpec, checkpoint: Checkpoint, read: Read, *, deployed: bool = False
+) -> dict[str, Tensor]:
     """The tensors in which a kept block differs from its base, by name inside the block.
 
-    A blend is summed in float32 over the dense layers in ascending order and cast once. Features that are not
-    kept are zero columns of down_proj; a dropped sublayer has a zero o_proj or down_proj, and bias: the block
-    keeps its dense shape, and its output is that of the smaller block (features: up to rounding). A blend of
-    one layer with coefficient 1 gives that layer's own tensor, not a copy.
+    A blend is summed in float32 over the dense layers in ascending order and cast once. A blend of one layer
+    with coefficient 1 gives that layer's own tensor, not a copy. What a block lacks inside shows as its form:
+
+    - padded: features that are not kept are zero columns of down_proj; a dropped sublayer has a zero o_proj
+      or down_proj, and bias. The block keeps its dense shape, and its output is that of the smaller block
+      (features: up to rounding).
+    - deployed: features that are not kept have no row in gate and up and no column in down_proj; a dropped
+      MLP has no features at all. A dropped attention has no deployed form: it stays zero.
     """
-    dropped = {f"{'self_attn' if sublayer == 'attention' else 'mlp'}." for sublayer in spec.drop}
+    family, biased = checkpoint.family, checkpoint.family.biased(checkpoint.config)
+    dropped = tuple(f"{'self_attn' if sublayer == 'attention' else 'mlp'}." for sublayer in spec.drop)
     changed: dict[str, Tensor] = {}
     if spec.blend:
-        for linear in checkpoint.family.linears:
-            if not linear.startswith(tuple(dropped)):
+        for linear in family.linears:
+            if not linear.startswith(dropped):
                 changed[f"{linear}.weight"] = _blended(spec.blend, f"{linear}.weight", read)
-    down = "mlp.down_proj.weight"
-    if spec.features is not None and "mlp" not in spec.drop:
-        gone = torch.ones(checkpoint.shape.intermediate_size, dtype=torch.bool)
-        gone[torch.from_numpy(spec.features.indices)] = False
-        weight = changed[down] if down in changed else read(spec.base, down)
-        changed[down] = weight.masked_fill(gone.to(weight.device), 0)
-    biased = checkpoint.family.biased(checkpoint.config)
+
+    def current(name: str) -> Tensor:
+        return changed[name] if name in changed else read(spec.base, name)
+
+    if (kept := _kept_features(spec)) is not None:
+        if deployed:
+            changed |= _narrowed(kept, checkpoint, current)
+        elif "mlp" not in spec.drop:
+            down = current("mlp.down_proj.weight")
+            gone = torch.ones(checkpoint.shape.intermediate_size, dtype=torch.bool)
+            gone[kept] = False
+            changed["mlp.down_proj.weight"] = down.masked_fill(gone.to(down.device), 0)
     for sublayer, role in (("attention", "o"), ("mlp", "down")):
         if sublayer in spec.drop:
-            module = checkpoint.family.projection(role).module
+            module = family.projection(role).module
             for part in ("weight", "bias") if role in biased else ("weight",):
-                changed[f"{module}.{part}"] = torch.zeros_like(read(spec.base, f"{module}.{part}"))
+                changed[f"{module}.{part}"] = torch.zeros_like(current(f"{module}.{part}"))
     return changed
+
+
+def _kept_features(spec: LayerSpec) -> Tensor | None:
+    """Indices of the kept MLP features, ascending; None for all."""
+    if "mlp" in spec.drop:
+        return torch.zeros(0, dtype=torch.int64)
+    return None if spec.features is None else torch.from_numpy(spec.features.indices)
+
+
+def _narrowed(kept: Tensor, checkpoint: Checkpoint, current: Callable[[str], Tensor]) -> dict[str, Tensor]:
+    """The MLP's tensors with the kept features alone."""
+    family, biased = checkpoint.family, checkpoint.family.biased(checkpoint.config)
+    rows: dict[str, Tensor] = {}
+    for role in ("gate", "up"):
+        slot = family.projection(role)
+        # A fused module stacks the rows of both.
+        own = kept + (slot.rows(checkpoint.shape).start or 0)
+        for part in ("weight", "bias") if role in biased else ("weight",):
+            name = f"{slot.module}.{part}"
+            rows[name] = torch.cat([rows[name], own]) if name in rows else own
+    down = f"{family.projection('down').module}.weight"
+    cuts = [(name, 0, index) for name, index in rows.items()] + [(down, 1, kept)]
+    narrow = {}
+    for name, axis, index in cuts:
+        tensor = current(name)
+        narrow[name] = tensor.index_select(axis, index.to(tensor.device))
+    return narrow
 
 
 def _blended(blend: Blend, name: str, read: Read) -> Tensor:
@@ -94,21 +134,32 @@ class ModelView:
         assert self._body.config is self._model.config
 
     @contextmanager
-    def applied(self, plan: PruningPlan) -> Generator[Any, None, None]:
+    def applied(self, plan: PruningPlan, *, deployed: bool = False) -> Generator[Any, None, None]:
         """The pruned model inside a `with` block; afterwards the dense model is back, whatever happened.
+
+        Args:
+            plan: what to keep.
+            deployed: whether MLPs are really narrow, as in a deployed checkpoint (see `block_tensors`); else
+                blocks keep their dense shape. Where all MLPs are equally wide the config says so; otherwise
+                its `intermediate_size` stays the dense one.
 
         Raises:
             InputError: a plan for a model of other sizes.
+            UnsupportedError: a deployed form was asked for that does not exist.
             RuntimeError: another plan is applied to this model.
         """
         check_plan(plan, self._checkpoint.shape)
+        if deployed:
+            check_attention_kept(plan)
         if self._body.layers is not self._layers:
             raise RuntimeError("another plan is applied to this model: leave its `with` block first")
-        blocks = self._blocks(plan)
+        blocks = self._blocks(plan, deployed)
         config = self._model.config
         settings: dict[str, Any] = {"num_hidden_layers": len(blocks)}
         if types := vars(config).get("layer_types"):
             settings["layer_types"] = [types[spec.base] for spec in plan.layers]
+        if deployed and len(widths := set(mlp_widths(plan, self._checkpoint.shape))) == 1:
+            settings["intermediate_size"] = widths.pop()
         dense_settings = {key: vars(config)[key] for key in settings}
         try:
             self._body.layers = nn.ModuleList(blocks)
@@ -120,17 +171,17 @@ class ModelView:
             _number(self._layers)
             vars(config).update(dense_settings)
 
-    def block(self, spec: LayerSpec) -> nn.Module:
+    def block(self, spec: LayerSpec, *, deployed: bool = False) -> nn.Module:
         """One kept block: the dense block where nothing differs, else a new one around shared parameters.
 
         Its `layer_idx` is the dense one's: without a cache nothing reads it.
         """
         dense = self._layers[spec.base]
-        tensors = block_tensors(spec, self._checkpoint, self._read)
+        tensors = block_tensors(spec, self._checkpoint, self._read, deployed=deployed)
         return _replaced(dense, tensors) if tensors else dense
 
     def copied_bytes(self, plan: PruningPlan) -> int:
-        """Bytes of the tensors that `applied` makes; whole blocks and single-layer blends cost nothing."""
+        """Bytes that `applied` (padded) makes; whole blocks and single-layer blends cost nothing."""
         handed: list[Tensor] = []
 
         def read(layer: int, name: str) -> Tensor:
@@ -146,10 +197,10 @@ class ModelView:
     def _read(self, layer: int, name: str) -> Tensor:
         return self._layers[layer].get_parameter(name)
 
-    def _blocks(self, plan: PruningPlan) -> list[nn.Module]:
+    def _blocks(self, plan: PruningPlan, deployed: bool) -> list[nn.Module]:
         blocks: list[nn.Module] = []
         for spec in plan.layers:
-            block = self.block(spec)
+            block = self.block(spec, deployed=deployed)
             # A block at two places needs two indices into the cache, so it is two modules.
             blocks.append(_replaced(block, {}) if any(block is other for other in blocks) else block)
         return blocks
@@ -166,9 +217,12 @@ def _replaced(block: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     """A new block that shares every parameter but `tensors` with `block`."""
     clone = _shell(block)
     for name, tensor in tensors.items():
-        module, _, parameter = name.rpartition(".")
+        path, _, parameter = name.rpartition(".")
         kept = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
-        clone.get_submodule(module).register_parameter(parameter, kept)
+        module = clone.get_submodule(path)
+        module.register_parameter(parameter, kept)
+        if isinstance(module, nn.Linear) and parameter == "weight":
+            module.out_features, module.in_features = kept.shape
     return clone
 
 

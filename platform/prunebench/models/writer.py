@@ -5,6 +5,7 @@ Memory stays at one block: unchanged tensors are copied as bytes, changed ones c
 
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from prunebench.models.checkpoint import DTYPES, INDEX, WEIGHTS, Checkpoint, ten
 from prunebench.models.family import BLOCKS
 from prunebench.models.load import FLOATS
 from prunebench.models.safetensors_file import DTYPE_BYTES, TensorEntry
-from prunebench.models.view import block_tensors
+from prunebench.models.view import Read, block_tensors
+from prunebench.models.widths import Layout
 
 SPELLING: Final = {spelled: dtype for dtype, spelled in DTYPES.items()}
 
@@ -30,6 +32,7 @@ class Part:
 
     name: str
     source: TensorEntry
+    shape: tuple[int, ...]
     dtype: str
     position: int | None = None
     """Block of the pruned model; None outside the blocks."""
@@ -37,36 +40,61 @@ class Part:
 
     @property
     def num_bytes(self) -> int:
-        return self.source.numel * DTYPE_BYTES[self.dtype]
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
 
 class PrunedTensors:
     """The tensors of a pruned model, made one block at a time."""
 
-    def __init__(self, checkpoint: Checkpoint, plan: PruningPlan, dtype: str | None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, plan: PruningPlan, *, layout: Layout, dtype: str | None
+    ) -> None:
         self._checkpoint, self._plan, self._dtype = checkpoint, plan, dtype
+        self._deployed = layout == "deployed"
         self._changed: Callable[[int], dict[str, Tensor]] = functools.lru_cache(maxsize=1)(self._change)
         parts = [
             self._part(name, name) for name in sorted(checkpoint.tensors) if not name.startswith(f"{BLOCKS}.")
         ]
         inside = sorted(checkpoint.family.block_tensors(checkpoint.config))
-        parts += [
-            self._part(
-                tensor_name(position, name), tensor_name(spec.base, name), position=position, inside=name
-            )
-            for position, spec in enumerate(plan.layers)
-            for name in inside
-        ]
+        for position, spec in enumerate(plan.layers):
+            changed = self._tensors(position, self._shape_only)
+            parts += [
+                self._part(
+                    tensor_name(position, name),
+                    tensor_name(spec.base, name),
+                    shape=tuple(changed[name].shape) if name in changed else None,
+                    position=position,
+                    inside=name,
+                )
+                for name in inside
+            ]
         # Wider dtypes first keep every tensor aligned, which torch needs to map the file.
         self.parts = sorted(parts, key=lambda part: -DTYPE_BYTES[part.dtype])
 
-    def _part(self, name: str, source: str, *, position: int | None = None, inside: str = "") -> Part:
+    def _part(
+        self,
+        name: str,
+        source: str,
+        *,
+        shape: tuple[int, ...] | None = None,
+        position: int | None = None,
+        inside: str = "",
+    ) -> Part:
         entry = self._checkpoint.tensors[source]
-        dtype = SPELLING[self._dtype] if self._dtype else entry.dtype
-        return Part(name=name, source=entry, dtype=dtype, position=position, inside=inside)
+        return Part(
+            name=name,
+            source=entry,
+            shape=entry.shape if shape is None else shape,
+            dtype=SPELLING[self._dtype] if self._dtype else entry.dtype,
+            position=position,
+            inside=inside,
+        )
 
     def _read(self, layer: int, inside: str) -> Tensor:
         return self._load(self._checkpoint.tensors[tensor_name(layer, inside)])
+
+    def _shape_only(self, layer: int, inside: str) -> Tensor:
+        return torch.empty(self._checkpoint.tensors[tensor_name(layer, inside)].shape, device="meta")
 
     def _load(self, entry: TensorEntry) -> Tensor:
         data = bytearray().join(entry.chunks())
@@ -74,7 +102,10 @@ class PrunedTensors:
         return tensor.to(FLOATS[self._dtype]) if self._dtype else tensor
 
     def _change(self, position: int) -> dict[str, Tensor]:
-        return block_tensors(self._plan.layers[position], self._checkpoint, self._read)
+        return self._tensors(position, self._read)
+
+    def _tensors(self, position: int, read: Read) -> dict[str, Tensor]:
+        return block_tensors(self._plan.layers[position], self._checkpoint, read, deployed=self._deployed)
 
     def chunks(self, part: Part) -> Iterator[bytes | memoryview]:
         """The bytes of one tensor."""
@@ -83,7 +114,7 @@ class PrunedTensors:
             yield from part.source.chunks()
             return
         tensor = changed[part.inside] if part.inside in changed else self._load(part.source)
-        assert tensor.shape == part.source.shape
+        assert tensor.shape == part.shape
         yield tensor.to(FLOATS[DTYPES[part.dtype]]).contiguous().flatten().view(torch.uint8).numpy().data
 
 
@@ -116,7 +147,7 @@ def _write_file(file: Path, tensors: PrunedTensors, parts: Sequence[Part]) -> No
         end = offset + part.num_bytes
         header[part.name] = {
             "dtype": part.dtype,
-            "shape": list(part.source.shape),
+            "shape": list(part.shape),
             "data_offsets": [offset, end],
         }
         offset = end

@@ -7,7 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from prunebench.evaluation.scoring.sandbox import missing_guard
 from prunebench.models.cache import cache_folder
+from prunebench.models.hardware import processor_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Look at everything; starts nothing and downloads nothing."""
+    """Look at everything; downloads nothing, and starts nothing but one trial of the sandbox."""
     return [
         _python(),
         *map(_package, ("torch", "transformers", "ray", "pyarrow")),
@@ -31,6 +33,7 @@ def examine() -> list[Check]:
         _cores(),
         *_cache(),
         _gpu(),
+        _sandbox(),
     ]
 
 
@@ -61,7 +64,7 @@ def _cores() -> Check:
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return Check(
         name="processor",
-        found=f"{cores} cores, {gigabytes:.0f} GiB of memory",
+        found=f"{processor_name()}, {cores} cores, {gigabytes:.0f} GiB of memory",
         ok=gigabytes >= 6,
         remedy="the quickstart wants 6 GiB",
         needed=False,
@@ -100,5 +103,16 @@ def _gpu() -> Check:
         found=str(len(devices)),
         ok=bool(devices),
         remedy="models run on the CPU; device: cuda will be refused",
+        needed=False,
+    )
+
+
+def _sandbox() -> Check:
+    guard = missing_guard()
+    return Check(
+        name="sandbox",
+        found=guard or "every guard",
+        ok=not guard,
+        remedy="tasks that run code from models need a machine where users may make namespaces",
         needed=False,
     )

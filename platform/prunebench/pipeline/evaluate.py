@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from prunebench.core.plan import PruningPlan
 from prunebench.core.trie import Node
 from prunebench.core.unit import EvaluateItem, GenerateItem, Unit
-from prunebench.data.tasks import Choice, Document, Question, TaskData, Window, range_hash, ranges
-from prunebench.evaluation.versions import SCORERS
+from prunebench.data.tasks import (
+    Choice,
+    Document,
+    Measured,
+    Question,
+    Requests,
+    TaskData,
+    Window,
+    Workload,
+    range_hash,
+    ranges,
+)
+from prunebench.evaluation.versions import EXECUTION, SCORERS
 from prunebench.pipeline.generate import WrittenExam, written_exams, written_items
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
@@ -102,28 +113,38 @@ def _exams_of(subject: Subject, task: TaskData) -> Iterator[Exam | WrittenExam]:
             dtype=subject.entry.dtype,
             attention=subject.entry.attention,
             scorer_version=SCORERS[task.kind],
+            execution=EXECUTION.get(task.kind, "padded"),
         )
         yield Exam(kind=task.kind, unit=unit, documents=documents, tokens=sum(map(_num_tokens, documents)))
 
 
 def _num_tokens(document: Document) -> int:
     match document.payload:
-        case Window() as window:
-            return len(window.ids)
+        case Window() | Measured() as row:
+            return len(row.ids)
+        case Workload() as work:
+            protocol = work.protocol
+            runs = protocol.warmup + protocol.repeats
+            return runs * protocol.batch * (protocol.prompt_tokens + protocol.steps)
         case Choice() as choice:
             context = len(choice.context)
             return sum(context + len(continuation) for continuation in choice.continuations)
         case Question():
             raise TypeError("an open question is written to and not scored")
+        case Requests() as requests:
+            return requests.tokens
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:
-    """Items of about ITEM_TOKENS each. Plans that begin alike go together: they share their beginning."""
+    """Items of about ITEM_TOKENS each. Plans that begin alike go together: they share their beginning.
+
+    What is timed shares nothing: each plan is an item of its own.
+    """
     group, root, blocks = [], Node(), 0
     for plan in sorted(plans, key=lambda plan: plan.canonical):
         blocks += root.add(plan)
         group.append(plan)
-        if exam.tokens * blocks >= ITEM_TOKENS * plan.num_layers:
+        if exam.kind == "efficiency" or exam.tokens * blocks >= ITEM_TOKENS * plan.num_layers:
             yield _item(model, exam, group)
             group, root, blocks = [], Node(), 0
     if group:

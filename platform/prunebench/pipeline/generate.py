@@ -8,7 +8,7 @@ from typing import Final
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import GenerateItem, Generation, Unit
 from prunebench.data.tasks import Document, TaskData, range_hash, ranges
-from prunebench.evaluation.versions import GRADERS
+from prunebench.evaluation.versions import grader_version
 from prunebench.models.family import Family
 from prunebench.models.padding import padded_ok
 from prunebench.pipeline.prepare import Subject
@@ -59,7 +59,7 @@ def written_exams(subject: Subject, task: TaskData) -> Iterator[WrittenExam]:
                 stop=stop,
                 dtype=subject.entry.dtype,
                 attention=subject.entry.attention,
-                scorer_version=GRADERS[question.grader],
+                scorer_version=grader_version(question.grader),
                 backend=answering.setup.kind,
                 execution=answering.setup.execution,
                 seed=seed,

@@ -173,6 +173,8 @@ def _planned(session: Session, subject: Subject, seen: Seen) -> Planned:
         if isinstance(outcome, PlanDone) and outcome.plan is not None:
             plan = PruningPlan.from_json(outcome.plan)
             plans[plan.plan_id] = plan
+            for other in outcome.others:
+                save_plan(session.store, PruningPlan.from_json(other))
     for plan in plans.values():
         save_plan(session.store, plan)
     for variant in variants:

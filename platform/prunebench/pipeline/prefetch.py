@@ -16,14 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prunebench.config.experiment import Experiment
-from prunebench.config.tasks import ChoiceTask, PerplexityTask, ReasoningTask
+from prunebench.config.tasks import (
+    ChoiceTask,
+    EfficiencyTask,
+    HarnessTask,
+    PerplexityTask,
+    ReasoningTask,
+    RepresentationTask,
+    Task,
+)
 from prunebench.core.fingerprint import Json
+from prunebench.data.benchmarks import benchmark_named
 from prunebench.data.hub import stream_split
 from prunebench.data.manifest import Entry, check_file, entry_of, file_sha256, listed, record
 from prunebench.data.mirror import has_split, shards_of
+from prunebench.data.questions import source_in
 from prunebench.data.recipes import recipe_named, recipe_spec
 from prunebench.data.spec import CorpusSpec, parse_spec
 from prunebench.errors import InputError, ResourceError
+from prunebench.evaluation.harness.tasks import read_splits
 from prunebench.store.append import TEMPORARY, store_lock, sync_folder
 
 SHARD_ROWS = 250_000
@@ -73,13 +84,8 @@ class Fetched:
 def named_splits(experiment: Experiment) -> tuple[Split, ...]:
     """The splits that calibrations, probes and tasks read from a mirror or the hub, sorted, each once."""
     texts = [*experiment.calibrations.values(), *experiment.probes.values()]
-    specs = [parse_spec(text, experiment.base) for text in texts]
-    specs += [
-        _spec_of(task, experiment)
-        for task in experiment.tasks.values()
-        if not isinstance(task, ReasoningTask)
-    ]
-    return tuple(sorted({Split(s.source, s.split) for s in specs if s.kind in ("mirror", "hub")}))
+    named = _named(parse_spec(text, experiment.base) for text in texts)
+    return tuple(sorted(named.union(*(_splits_of(task, experiment) for task in experiment.tasks.values()))))
 
 
 def prefetch(experiment: Experiment, out: Path, first_rows: int | None = None) -> Generator[Fetched]:
@@ -109,11 +115,24 @@ def prefetch(experiment: Experiment, out: Path, first_rows: int | None = None) -
         ) from error
 
 
-def _spec_of(task: PerplexityTask | ChoiceTask, experiment: Experiment) -> CorpusSpec:
-    if not isinstance(task, ChoiceTask) and task.recipe is not None:
-        return recipe_spec(recipe_named(task.recipe), mirrored=True)
-    assert task.text is not None  # the config takes exactly one of the two
-    return parse_spec(task.text, experiment.base)
+def _splits_of(task: Task, experiment: Experiment) -> set[Split]:
+    match task:
+        case HarnessTask():
+            return {Split(source, split) for source, split in read_splits(task.task, task.shots)}
+        case ReasoningTask():
+            source = source_in(benchmark_named(task.benchmark), experiment.mirror_folder)
+            return {Split(source.dataset, source.split)}
+        case EfficiencyTask():
+            return set()
+        case PerplexityTask(recipe=str() as recipe):
+            return _named([recipe_spec(recipe_named(recipe), mirrored=True)])
+        case PerplexityTask() | ChoiceTask() | RepresentationTask():
+            assert task.text is not None  # a perplexity task takes exactly one of text and recipe
+            return _named([parse_spec(task.text, experiment.base)])
+
+
+def _named(specs: Iterable[CorpusSpec]) -> set[Split]:
+    return {Split(spec.source, spec.split) for spec in specs if spec.kind in ("mirror", "hub")}
 
 
 def _bring(split: Split, out: Path, mirror: Path | None, first_rows: int | None) -> Fetched:

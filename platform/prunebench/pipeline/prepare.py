@@ -18,7 +18,7 @@ from prunebench.methods import method_named
 from prunebench.methods.base import AnyMethod, Params
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.tokenizer import Encoder
-from prunebench.pipeline.tasks import load_task
+from prunebench.pipeline.tasks import Reading, Site, load_task
 from prunebench.pipeline.writing import Answering, answering
 
 
@@ -153,13 +153,17 @@ def subject_of(
     def corpus(spec: str) -> Corpus:
         return load_corpus(parse_spec(spec, experiment.base), codec, mirror=mirror)
 
-    def task(name: str) -> TaskData:
-        return load_task(name, experiment.tasks[name], experiment.base, codec, mirror)
-
+    reading = Reading(
+        base=experiment.base,
+        mirror=mirror,
+        codec=codec,
+        encoder=Encoder(checkpoint),
+        site=Site(device=entry.device, threads=experiment.executor.threads),
+    )
     used = {r.calibration for r in requests}, {r.probe for r in requests}
     calibrations = {name: corpus(spec) for name, spec in experiment.calibrations.items() if name in used[0]}
     probes = {name: corpus(spec) for name, spec in experiment.probes.items() if name in used[1]}
-    tasks = tuple(task(name) for name in experiment.tasks)
+    tasks = tuple(load_task(name, setting, reading) for name, setting in experiment.tasks.items())
     engines = {name: engine.setup(experiment.base) for name, engine in experiment.engines.items()}
     answered = {
         task.name: answering(task, setting, engines, checkpoint)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from prunebench.core.fingerprint import Json
+from prunebench.models.hardware import processor_name
 
 PACKAGES = (
     "prunebench",
@@ -33,7 +34,7 @@ def provenance() -> dict[str, Json]:
         "packages": {name: _version(name) for name in PACKAGES},
         "host": platform.node(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count() or 0,
         "source": _source_state(),
     }
@@ -44,15 +45,6 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _source_state() -> str:

@@ -1,101 +1,39 @@
-"""The search job: a benchmark with one plan per trial, chosen by a selection task alone.
+"""The search job: a benchmark with one plan per trial, chosen by selection tasks alone.
 
 Statistics are measured once; a trial is planned from them and scored through the ledger, so that one which
-resolves to a plan already scored costs nothing. Only when the search is over are the best setting and the
+resolves to a plan already scored costs nothing. Only when the search is over are the chosen settings and the
 papers' own rules put to the other tasks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
 
 from prunebench.config.search import Search
-from prunebench.core.fingerprint import Json, canonical_json
-from prunebench.core.plan import PruningPlan
-from prunebench.core.stats import CalibrationStats, WeightStats
+from prunebench.core.fingerprint import Json
 from prunebench.errors import IncompleteError
 from prunebench.evaluation.setup import ModelSetup
-from prunebench.methods.base import Measurements
 from prunebench.methods.space import Scalar
 from prunebench.pipeline.benchmark import model_setups
 from prunebench.pipeline.evaluate import evaluate, exams, missing_plans
 from prunebench.pipeline.executor import Executor
+from prunebench.pipeline.found import Found, Goal, Row
+from prunebench.pipeline.listing import listed_branch, pieces_of
 from prunebench.pipeline.measure import measure
 from prunebench.pipeline.planning import Planned, dense_variant, plan_all
 from prunebench.pipeline.prepare import Request
 from prunebench.pipeline.progress import Progress
 from prunebench.pipeline.provenance import provenance
 from prunebench.pipeline.quest import Quest, prepare_search
+from prunebench.pipeline.scores import Scores, prefixes
 from prunebench.pipeline.session import Session, open_session
+from prunebench.search.samplers import sampler_for
 from prunebench.search.spaces import METHOD, Branch, Space
-from prunebench.search.study import Asked, Study, Tried, open_study, sampler_for
-from prunebench.store.derive import score_of
-from prunebench.store.read import samples_table
+from prunebench.search.study import Study, open_study
+from prunebench.search.trials import Asked, State, Tried
 from prunebench.store.record import Variant
 from prunebench.store.runs import RunLog
-from prunebench.store.trials import save_trials
-
-State: TypeAlias = Literal["complete", "infeasible", "failed", "open"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One setting with what it came to on the selection task."""
-
-    method: str
-    params: Mapping[str, Scalar]
-    """What was searched of it; empty for a paper's own rule."""
-    state: State
-    value: float | None = None
-    plan_id: str | None = None
-    trial: int | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a search came to, all its runs together."""
-
-    run_id: str
-    store: Path
-    study: str
-    objective: str
-    direction: Literal["minimize", "maximize"]
-    sampler: str
-    settings: int | None
-    """Size of the space, None where it has no end."""
-    asked: int
-    distinct: int
-    """Plans that the trials came to."""
-    evaluated: int
-    """Plans that had to be scored for it: the store did not know them."""
-    infeasible: int
-    failed: int
-    exhausted: bool
-    best: Row | None
-    rules: tuple[Row, ...]
-    """Each method as its paper sets it."""
-    reasons: tuple[str, ...]
-    """Why settings were infeasible, each once."""
-    failures: int
-    """What the same command would try again."""
-
-    def lines(self) -> list[str]:
-        """The outcome as a person reads it."""
-        size = "without end" if self.settings is None else f"of {self.settings} settings"
-        shown = [
-            f"study '{self.study}': {self.objective}, {self.direction}; space {size}, sampler {self.sampler}",
-            f"asked {self.asked}, distinct plans {self.distinct}, evaluated {self.evaluated}, "
-            f"infeasible {self.infeasible}, failed {self.failed}",
-        ]
-        rows = [("paper's rule", row) for row in self.rules]
-        rows += [] if self.best is None else [(f"best (trial {self.best.trial})", self.best)]
-        for what, row in rows:
-            params = ", ".join(f"{name}={value}" for name, value in row.params.items())
-            value = row.error if row.value is None else f"{row.value:.6g} (plan {row.plan_id})"
-            shown.append(f"{what:<16} {row.method} {params}: {value}".replace(" :", ":"))
-        return [*shown, f"store: {self.store}"]
+from prunebench.store.trials import save_study
 
 
 def run_search(
@@ -121,23 +59,27 @@ def run_search(
             folder=session.store / "trials",
             name=settings.name,
             url=settings.storage,
-            direction=search.direction,
+            directions=search.directions,
             identity=quest.identity(),
             space=quest.space,
             trials=settings.trials,
             seed=settings.seed,
+            pruning=None if settings.pruning is None else settings.pruning.p,
         ) as study,
     ):
         hunt = Hunt(quest, session, study)
-        rules = hunt.rules()
+        hunt.try_rules()
         try:
             while asked := study.ask(settings.parallel):
                 hunt.score(asked)
-        finally:
-            # Also after an interruption: the table says what the study holds.
-            save_trials(session.store, settings.name, map(hunt.row_of_table, study.tried()))
-        missing = hunt.put_to_all_tasks(rules)
-        return hunt.found(rules, missing)
+            missing = hunt.put_to_all_tasks()
+        except BaseException:
+            # Also after an interruption: the tables say what the study holds.
+            hunt.save(hunt.found())
+            raise
+        found = hunt.found(missing)
+        hunt.save(found)
+        return found
 
 
 class Hunt:
@@ -156,30 +98,24 @@ class Hunt:
             first = next(iter(session.failures.values()))
             raise IncompleteError(f"the measurements failed ({first}): the same command tries them again")
         settings = quest.search.search
-        listed = Space(branches=tuple(map(self._listed, quest.space.branches)))
-        sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials)
+        self.pieces = {branch.label: pieces_of(quest, self.seen, branch) for branch in quest.space.branches}
+        listed = Space(branches=tuple(listed_branch(b, self.pieces[b.label]) for b in quest.space.branches))
+        goals = len(settings.objective)
+        sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials, goals)
         self.space = listed if sampler == "grid" else quest.space
-        study.begin(sampler, self.space)
-        self._plans: dict[str, PruningPlan] = {}
-        """What was planned so far, by id."""
-        self._values: dict[str, float] = {}
-        """Objective by plan id, as far as it was looked up."""
-
-    def rules(self) -> tuple[tuple[Row, Variant | None], ...]:
+        shape = quest.subject.checkpoint.shape
+        starts = [start for branch in self.space.branches if (start := branch.start(shape)) is not None]
+        study.begin(sampler, self.space, starts)
+        self.scores = Scores(quest, session)
+        self.rules: tuple[tuple[Row, Variant | None], ...] = ()
         """The papers' own rules and what they came to."""
+
+    def try_rules(self) -> None:
+        """Plan and evaluate each method as its paper sets it."""
         requests = {label: r for label, r in self.quest.rules.items() if isinstance(r, Request)}
         variants = dict(zip(requests, self._plan(list(requests.values())), strict=True))
-        self._evaluate(list(variants.values()))
-        rows: list[tuple[Row, Variant | None]] = []
-        for label, request in self.quest.rules.items():
-            variant = variants.get(label)
-            if variant is None:
-                rows.append((Row(method=label, params={}, state="infeasible", error=str(request)), None))
-                continue
-            state, value, error = self._outcome(variant)
-            row = Row(method=label, params={}, state=state, value=value, plan_id=variant.plan_id, error=error)
-            rows.append((row, variant))
-        return tuple(rows)
+        self.scores.evaluate(list(variants.values()))
+        self.rules = tuple(self._rule(b, variants.get(b.label)) for b in self.quest.space.branches)
 
     def score(self, asked: Sequence[Asked]) -> None:
         """Plan and evaluate settings together, and tell the study what each came to."""
@@ -194,31 +130,27 @@ class Hunt:
         present = self.session.ledger.present()
         for number, variant in variants.items():
             if variant.plan_id is not None:
-                new = bool(self._missing(variant.plan_id, present))
+                new = bool(self.scores.missing(variant.plan_id, present))
                 self.study.resolve(number, variant.plan_id, variant.variant_key, evaluated=new)
-        self._evaluate(list(variants.values()))
+        if self.quest.search.search.pruning is None:
+            self.scores.evaluate(list(variants.values()))
+        else:
+            variants = self._without_hopeless(variants)
         for number, variant in variants.items():
-            state, value, error = self._outcome(variant)
-            if value is not None:
-                self.study.tell(number, value)
-            elif state == "infeasible":
-                self.study.reject(number, str(error), variant.variant_key)
-            else:
-                self.study.fail(number, str(error))
+            self._tell(number, variant)
 
-    def put_to_all_tasks(self, rules: Sequence[tuple[Row, Variant | None]]) -> int:
-        """Evaluate the best setting and the rules on every task; return how many units are still missing.
+    def put_to_all_tasks(self) -> int:
+        """Evaluate the chosen settings and the rules on every task; return how many units are still missing.
 
-        A run of its own in the store: of the other settings nothing but the selection task was ever asked.
+        A run of its own in the store: of the other settings nothing but the selection tasks was ever asked.
         """
-        subject, best = self.quest.subject, self.study.best()
-        if len(subject.tasks) == 1 or best is None:
+        subject, front = self.quest.subject, self.study.front()
+        if len(subject.tasks) == len(self.quest.exams) or not front:
             return 0
-        request = self._request(best.point)
-        chosen = self._plan([request]) if isinstance(request, Request) else []
-        ruled = [variant for _, variant in rules if variant is not None and variant.plan_id is not None]
-        variants = [dense_variant(subject), *ruled, *chosen]
-        plans = {v.plan_id: self._plans[v.plan_id] for v in variants if v.plan_id is not None}
+        requests = [request for one in front if isinstance(request := self._request(one.point), Request)]
+        ruled = [variant for _, variant in self.rules if variant is not None and variant.plan_id is not None]
+        variants = [dense_variant(subject), *ruled, *self._plan(requests)]
+        plans = {v.plan_id: self.scores.plans[v.plan_id] for v in variants if v.plan_id is not None}
         record: dict[str, Json] = {
             **provenance(),
             "experiment": self.quest.search.model_dump(mode="json"),
@@ -234,75 +166,106 @@ class Hunt:
             log.end("failed" if missing else "done")
         return missing
 
-    def found(self, rules: Sequence[tuple[Row, Variant | None]], missing: int) -> Found:
-        """The search in numbers."""
-        tried, best = self.study.tried(), self.study.best()
+    def found(self, missing: int = 0) -> Found:
+        """The search in numbers; `missing` units of the last step are failures."""
+        search, subject, tried = self.quest.search, self.quest.subject, self.study.tried()
         states = [one.state for one in tried]
-        objective = self.quest.search.search.objective
-        rows = tuple(row for row, _ in rules)
+        rules = tuple(row for row, _ in self.rules)
+        goals = zip(search.search.objective, search.directions, self.study.importances(), strict=True)
+        told = [(Goal(name=o.name, direction=d, tasks=o.named, metric=o.metric), i) for o, d, i in goals]
+        reasons = dict.fromkeys(one.error for one in tried if one.state == "infeasible" and one.error)
         failed = states.count("failed")
         return Found(
             run_id=self.session.log.run_id,
             store=self.session.store,
-            study=self.quest.search.search.name,
-            objective=f"{objective.task}.{objective.metric}",
-            direction=self.quest.search.direction,
+            study=search.search.name,
+            model=subject.name,
+            weights_id=subject.checkpoint.weights_id,
+            objectives=tuple(goal for goal, _ in told),
+            constraints=tuple(constraint.text for constraint in search.search.constraints),
             sampler=str(self.study.sampler),
+            seed=search.search.seed,
             settings=self.space.size,
             asked=len(tried),
             distinct=len({one.plan_id for one in tried if one.plan_id is not None}),
             evaluated=self.study.evaluated(),
             infeasible=states.count("infeasible"),
+            stopped=states.count("stopped"),
             failed=failed,
             exhausted=self.study.exhausted,
-            best=None if best is None else self._row(best),
-            rules=rows,
-            reasons=tuple(
-                dict.fromkeys(one.error for one in tried if one.state == "infeasible" and one.error)
-            ),
-            failures=failed + missing + sum(row.state == "failed" for row in rows),
+            chosen=tuple(map(self._row, self.study.front())),
+            rules=rules,
+            importances={goal.name: importance for goal, importance in told},
+            pieces=self.pieces,
+            reasons=tuple(reasons),
+            failures=failed + missing + sum(row.state == "failed" for row in rules),
         )
 
-    def row_of_table(self, tried: Tried) -> dict[str, Any]:
-        """A setting as the store's table of trials holds it."""
-        row = self._row(tried)
-        return {
-            "trial": row.trial,
-            "state": row.state,
-            "method": row.method,
-            "params_json": canonical_json(row.params),
-            "value": row.value,
-            "plan_id": row.plan_id,
-            "variant_key": tried.variant_key,
-            "error": row.error,
-        }
+    def save(self, found: Found) -> None:
+        """Write the study's tables and record into the store."""
+        rows = [self._row(one) for one in self.study.tried()]
+        save_study(self.session.store, found.study, found.to_json(), rows)
 
     def _row(self, tried: Tried) -> Row:
         label = str(tried.point.get(METHOD, ""))
-        params = {n.removeprefix(f"{label}."): v for n, v in tried.point.items() if n != METHOD}
+        names = [objective.name for objective in self.quest.search.search.objective]
         return Row(
             method=label,
-            params=params,
+            budget=self.space.branch(label).budget.layers,
+            params={n.removeprefix(f"{label}."): v for n, v in tried.point.items() if n != METHOD},
             state=tried.state,
-            value=tried.value,
+            values=dict(zip(names, tried.values, strict=False)),
             plan_id=tried.plan_id,
+            variant_key=tried.variant_key,
             trial=tried.number,
             error=tried.error,
         )
 
-    def _listed(self, branch: Branch) -> Branch:
-        """The branch with a list of values in place of a range, where the method can make one."""
-        rule = self.quest.rules[branch.label]
-        if len(branch.space) != 1 or not isinstance(rule, Request):
-            return branch
-        calibration = None if rule.calibration is None else self.seen.calibrations[rule.calibration]
-        measured = Measurements(
-            shape=self.quest.subject.checkpoint.shape,
-            calibration=None if calibration is None else CalibrationStats.from_bytes(calibration),
-            weights=None if self.seen.weights is None else WeightStats.from_bytes(self.seen.weights),
+    def _rule(self, branch: Branch, variant: Variant | None) -> tuple[Row, Variant | None]:
+        row = Row(
+            method=branch.label,
+            budget=branch.budget.layers,
+            rule=branch.method.rule,
+            state="infeasible",
+            error=str(self.quest.rules[branch.label]),
         )
-        listed = rule.method.distinct(measured, rule.budget, rule.params, branch.space)
-        return replace(branch, space={**branch.space, **listed})
+        if variant is None:
+            return row, None
+        state, values, error = self._outcome(variant)
+        known = {"plan_id": variant.plan_id, "variant_key": variant.variant_key}
+        return replace(row, state=state, values=values, error=error, **known), variant
+
+    def _tell(self, number: int, variant: Variant) -> None:
+        """Tell the study what a setting came to."""
+        state, values, error = self._outcome(variant)
+        if values:
+            settings = self.quest.search.search
+            missed = {one.text: one.violation(values[one.name]) for one in settings.constraints}
+            self.study.tell(number, [values[one.name] for one in settings.objective], missed)
+        elif state == "infeasible":
+            self.study.reject(number, str(error), variant.variant_key)
+        else:
+            self.study.fail(number, str(error))
+
+    def _without_hopeless(self, variants: Mapping[int, Variant]) -> dict[int, Variant]:
+        """Score settings range by range, and stop those that the pruner finds hopeless; return the others."""
+        going = dict(variants)
+        known: dict[int, set[int]] = {number: set() for number in going}
+        for subject in prefixes(self.quest.viewed):
+            planned = {n: variant for n, variant in going.items() if variant.plan_id is not None}
+            self.scores.evaluate(list(planned.values()), subject)
+            present = self.session.ledger.present()
+            for number, variant in planned.items():
+                if self.scores.missing(str(variant.plan_id), present, subject):
+                    continue
+                scores = self.scores.document_scores(str(variant.plan_id), subject)
+                new = {doc: score for doc, score in scores.items() if doc not in known[number]}
+                known[number] |= set(new)
+                total = len(self.quest.exams[0].documents)
+                if self.study.report(number, new) and len(scores) < total:
+                    self.study.stop(number, f"hopeless after {len(scores)} of {total} documents")
+                    del going[number]
+        return going
 
     def _request(self, point: Mapping[str, Scalar]) -> Request | str:
         branch = self.space.branch(str(point[METHOD]))
@@ -312,39 +275,15 @@ class Hunt:
         """The requests' variants, in their order; plans and variants are in the store."""
         subject = replace(self.quest.subject, requests=tuple(requests))
         planned = plan_all(self.session, [subject], {subject.name: self.seen})[subject.name]
-        self._plans.update({plan.plan_id: plan for plan in planned.plans})
+        self.scores.plans.update({plan.plan_id: plan for plan in planned.plans})
         _, *variants = planned.variants
         return variants
 
-    def _missing(self, plan_id: str, present: set[str]) -> list[str]:
-        """Ids of the objective's units that the store lacks of a plan."""
-        return [unit for unit in self._units(plan_id) if unit not in present]
-
-    def _units(self, plan_id: str) -> list[str]:
-        return [exam.unit.for_plan(plan_id).unit_id for exam in exams(self.quest.viewed)]
-
-    def _evaluate(self, variants: Sequence[Variant]) -> None:
-        """Put the variants' plans, and the dense one, to the objective's task and look their values up."""
-        subject = self.quest.viewed
-        ids = dict.fromkeys([v.plan_id for v in (dense_variant(subject), *variants) if v.plan_id is not None])
-        planned = Planned(variants=tuple(variants), plans=tuple(self._plans[plan_id] for plan_id in ids))
-        evaluate(self.session, [subject], {subject.name: planned})
-        present = self.session.ledger.present()
-        new = {i for i in ids if i not in self._values and not self._missing(i, present)}
-        if not new:
-            return
-        units = {unit: plan_id for plan_id in new for unit in self._units(plan_id)}
-        samples = samples_table(self.session.store).to_pandas()
-        metric = self.quest.search.search.objective.metric
-        samples = samples[samples["unit_id"].isin(units) & (samples["metric"] == metric)]
-        for plan_id, group in samples.groupby(samples["unit_id"].map(units)):
-            self._values[str(plan_id)] = score_of(metric, group).value
-
-    def _outcome(self, variant: Variant) -> tuple[State, float | None, str | None]:
-        """State, objective and error of what was evaluated."""
+    def _outcome(self, variant: Variant) -> tuple[State, Mapping[str, float], str | None]:
+        """State, measures and error of what was evaluated."""
         if variant.plan_id is None:
-            return ("failed" if variant.status == "failed" else "infeasible"), None, variant.error
-        if variant.plan_id in self._values:
-            return "complete", self._values[variant.plan_id], None
-        errors = (self.session.failures.get(unit) for unit in self._units(variant.plan_id))
-        return "failed", None, next(filter(None, errors), "its evaluation did not end")
+            return ("failed" if variant.status == "failed" else "infeasible"), {}, variant.error
+        if (values := self.scores.values(variant)) is not None:
+            return "complete", values, None
+        errors = (self.session.failures.get(unit) for unit in self.scores.units(variant.plan_id))
+        return "failed", {}, next(filter(None, errors), "its evaluation did not end")

@@ -33,9 +33,14 @@ def answering(
     """Resolve a generative task for one model.
 
     Raises:
-        InputError: no chat template for questions in chat, or a context that the model does not have.
+        InputError: no such engine, no chat template for questions in chat, or a context that the model does
+            not have.
         ResourceError: the engine's library is not installed.
     """
+    if setting.engine not in engines:
+        raise InputError(
+            f"task {task.name} is answered in writing: it needs an entry '{setting.engine}' in engines"
+        )
     engine = engines[setting.engine]
     in_chat = any(not question_of(document).raw for document in task.documents)
     return Answering(

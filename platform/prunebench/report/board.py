@@ -19,15 +19,23 @@ class Cell:
     value: float | None = None
     stderr: float | None = None
     """Document-level standard error; None where one document or none tells nothing of it."""
-    seed_sd: float | None = None
-    """Standard deviation over the seeds (ddof 1); None where there are not several."""
+    count: int | None = None
+    """Documents; None for a mean over tasks."""
     retained: float | None = None
     """Percent of the dense row of the same column."""
+    sd: float | None = None
+    """Sample standard deviation (ddof 1) over seeds; None under one seed."""
+    spread: str = ""
+    """The printed standard deviation; empty where there is none."""
+    holm: float | None = None
+    """p-value of the difference from the best of the column, corrected over the table; None if untested."""
+    tie: bool = False
+    """Whether it is not the best and was not shown to be worse than it."""
     reason: str = ""
     """Why there is no value: the status, and the error where there is one."""
     text: str = HOLE
     error: str = ""
-    """The printed scatter: over seeds where there are several, else the standard error; empty for none."""
+    """The printed standard error; empty where there is none."""
     best: bool = False
     second: bool = False
     note: int = 0
@@ -89,6 +97,13 @@ class BudgetTable:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     """Reasons of the holes; footnote 1 is the first."""
+    detectable: tuple[float | None, ...] = ()
+    """Of each column and mean, once tested: the smallest difference from the best row that is found with 80 %
+    power at the 5 % level, the median over rows (of ln for perplexities); None where nothing tells."""
+    tests: int = 0
+    """Pairs that were tested: the family of Holm's correction."""
+    mute: tuple[int, ...] = ()
+    """Places of columns whose documents are too few to tell any two rows apart: no ties are marked there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

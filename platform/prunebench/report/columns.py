@@ -1,4 +1,4 @@
-"""Columns: one task and metric under one key. Unlike keys never share a column."""
+"""Columns: one task and metric under one key, over its seeds. Unlike keys never share a column."""
 
 import re
 from collections import defaultdict
@@ -10,29 +10,31 @@ from prunebench.core.fingerprint import canonical_json
 from prunebench.report.metrics import METRICS, Metric, metric_named
 from prunebench.report.source import parsed
 
-KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "generation", "recipe")
+KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "recipe")
 """What a column states besides task and metric."""
-IN_JSON = ("generation", "recipe")
-"""Those that are JSON of several settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One metric of one exam."""
+    """One metric of one exam, or of exams that differ in nothing but the seed."""
 
-    exam_id: str
+    group: str
+    """What its exams have in common: `store.artifacts.exam_group`, or the id of an exam that stands alone."""
     task: str
     metric: Metric
     num_examples: int | None
     """Documents; None where no row is complete."""
     key: Mapping[str, str]
+    seeds: tuple[int, ...]
+    exams: tuple[str, ...]
+    """Id of the exam of each seed."""
     detail: str = ""
     """Settings that differ from another column of the same task and metric."""
 
     @property
-    def seeds(self) -> int:
-        """Number of seeds that its values are means over."""
-        return self.key["seed"].count(",") + 1
+    def exam_id(self) -> str:
+        """The exam of the first seed."""
+        return self.exams[0]
 
     @property
     def name(self) -> str:
@@ -42,8 +44,8 @@ class Column:
     @property
     def recipe(self) -> str:
         """The whole key in words, for the note below a table."""
-        plain = {name: value for name, value in self.key.items() if name not in IN_JSON}
-        settings = {**plain, **_settings(self.key)}
+        recipe = parsed(self.key["recipe"] or "{}")
+        settings = {**{name: value for name, value in self.key.items() if name != "recipe"}, **recipe}
         words = [
             f"{name.replace('_', ' ')} {_shown(value)}" for name, value in settings.items() if value != ""
         ]
@@ -66,17 +68,26 @@ class MeanColumn:
         return f"{over} ({self.detail})" if self.detail else over
 
 
-def columns_of(results: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The columns of one model's results: perplexities first, then by task, key and metric."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+def columns_of(
+    results: Iterable[Mapping[str, Any]], groups: Mapping[str, str] | None = None
+) -> tuple[Column, ...]:
+    """The columns of one model's results: perplexities first, then by task, key and metric.
+
+    `groups` has the group of each exam id; an exam without one stands alone.
+    """
+    known = groups or {}
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in results:
         if row["exam_id"] is not None:
-            groups[row["exam_id"], row["metric"] or ""].append(row)
-    measured = {exam_id for exam_id, metric in groups if metric}
+            found[known.get(row["exam_id"], row["exam_id"]), row["metric"] or ""].append(row)
+    measured = {group for group, metric in found if metric}
+    exams: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    for (group, _), rows in found.items():
+        exams[group] |= {(int(row["seed"]), row["exam_id"]) for row in rows}
     columns = [
-        _column(exam_id, metric, rows)
-        for (exam_id, metric), rows in groups.items()
-        if metric or exam_id not in measured
+        _column(group, metric, rows, sorted(exams[group]))
+        for (group, metric), rows in found.items()
+        if metric or group not in measured
     ]
     rank = {name: place for place, name in enumerate(METRICS)}
     first: dict[str, int] = {}
@@ -112,14 +123,19 @@ def mean_columns(columns: Sequence[Column]) -> tuple[MeanColumn, ...]:
     )
 
 
-def _column(exam_id: str, metric: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+def _column(
+    group: str, metric: str, rows: Sequence[Mapping[str, Any]], exams: Sequence[tuple[int, str]]
+) -> Column:
     counts = [int(row["num_examples"]) for row in rows if row["status"] == "ok"]
+    seeds = ", ".join(str(seed) for seed, _ in exams)
     return Column(
-        exam_id=exam_id,
+        group=group,
         task=rows[0]["task"],
         metric=metric_named(metric),
         num_examples=max(counts, default=None),
-        key={name: _text(rows[0][name]) for name in KEY},
+        key={name: _text(rows[0][name]) for name in KEY} | {"seed": seeds},
+        seeds=tuple(seed for seed, _ in exams),
+        exams=tuple(exam for _, exam in exams),
     )
 
 
@@ -127,18 +143,14 @@ def _detail(column: Column, columns: Sequence[Column]) -> str:
     """How the column differs from others of its task and metric."""
     like = [other for other in columns if (other.task, other.metric) == (column.task, column.metric)]
     differing = [name for name in KEY if len({other.key[name] for other in like}) > 1]
-    plain = [f"{name} {column.key[name]}" for name in differing if name not in IN_JSON]
-    recipes = [_settings(other.key) for other in like]
-    own = _settings(column.key)
+    plain = [f"{name} {column.key[name]}" for name in differing if name != "recipe"]
+    recipes = [parsed(other.key["recipe"] or "{}") for other in like]
+    own = parsed(column.key["recipe"] or "{}")
     names = sorted({name for recipe in recipes for name in recipe})
     unlike = [name for name in names if len({canonical_json(recipe.get(name)) for recipe in recipes}) > 1]
     if len(like) > 1 and not plain and not unlike:
         return f"exam {column.exam_id[:8]}"
     return ", ".join([*plain, *(f"{name} {_text(own.get(name))}" for name in unlike)])
-
-
-def _settings(key: Mapping[str, str]) -> dict[str, Any]:
-    return {name: value for part in IN_JSON for name, value in parsed(key[part] or "{}").items()}
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 (one setting of a recipe)

@@ -10,11 +10,12 @@ import pandas as pd
 
 from prunebench.errors import InputError
 from prunebench.report.columns import Column
+from prunebench.report.metric_test import factor_of, is_exact, is_ratio, scaled, untestable
 from prunebench.report.metrics import counted
 from prunebench.report.pairing import RowPair, document_sums, read_pair
 from prunebench.report.rows import NamedRow, find_row
 from prunebench.report.statistics import BOOTSTRAP, Floats, PairedTest, Pairs, holm, paired_test
-from prunebench.store.aggregate import AGGREGATES, MEAN, PERPLEXITY, summary
+from prunebench.store.aggregate import summary
 from prunebench.store.read import variants_table
 
 FEW_DOCUMENTS = 20
@@ -37,7 +38,7 @@ class Compared:
     """One task and metric under one key."""
 
     column: Column
-    """`num_examples` are the common documents; its exam is one whatever the seed."""
+    """`num_examples` are the common documents."""
     seeds: tuple[int, ...]
     """Common seeds; a document's scores are summed over them."""
     a: Side
@@ -109,31 +110,27 @@ def compare(store: Path, a: str, b: str) -> Comparison:
 
 def _unpaired(pair: RowPair, column: Column) -> str:
     name = f"{column.name}: {column.metric.name}"
-    held = pair.held_by(column.exam_id, column.metric.name)
+    held = pair.held_by(column.group, column.metric.name)
     return f"{name} is of {held} alone" if len(held) == 1 else f"{name} is of both, on other documents"
 
 
 def _compared(pair: RowPair, column: Column) -> Compared:
     metric = column.metric
-    lines = pair.lines(column.exam_id, metric.name)
+    lines = pair.lines(column.group, metric.name)
     value_a, weight_a, value_b, weight_b = sums = document_sums(lines)
     seeds = tuple(sorted({int(seed) for seed in lines["seed"]}))
-    aggregate = AGGREGATES.get(metric.name, MEAN)
-    # ln of a perplexity is -r; every other aggregate is a multiple of r.
-    factor = -1.0 if aggregate is PERPLEXITY else aggregate.of_ratio(1.0)
-    reason, test, better = _untestable(*sums), None, np.zeros(0)
+    reason, test, better = untestable(*sums), None, np.zeros(0)
     if not reason:
         pairs = Pairs(*sums)
-        exact = metric.name not in AGGREGATES and pairs.binary
-        test = _scaled(paired_test(pairs, exact=exact), factor)
-        better = pairs.signs * np.sign(factor) * (-1 if metric.better == "lower" else 1)
-    missing_a, missing_b = pair.missing(column.exam_id, metric.name)
+        test = scaled(paired_test(pairs, exact=is_exact(metric.name, pairs)), metric.name)
+        better = pairs.signs * np.sign(factor_of(metric.name)) * (-1 if metric.better == "lower" else 1)
+    missing_a, missing_b = pair.missing(column.group, metric.name)
     return Compared(
         column=column,
         seeds=seeds,
         a=_side(metric.name, value_a, weight_a, missing_a),
         b=_side(metric.name, value_b, weight_b, missing_b),
-        ratio=aggregate is PERPLEXITY,
+        ratio=is_ratio(metric.name),
         test=test,
         reason=reason,
         holm=math.nan,
@@ -141,30 +138,6 @@ def _compared(pair: RowPair, column: Column) -> Compared:
         losses=int((better < 0).sum()),
         ties=int((better == 0).sum()),
         notes=tuple(_notes(lines, test, len(value_a))),
-    )
-
-
-def _untestable(value_a: Floats, weight_a: Floats, value_b: Floats, weight_b: Floats) -> str:
-    """Why documents cannot be tested; empty when they can."""
-    odd_a = int((~np.isfinite(value_a) | ~np.isfinite(weight_a)).sum())
-    odd_b = int((~np.isfinite(value_b) | ~np.isfinite(weight_b)).sum())
-    if odd_a or odd_b:
-        of = counted(len(value_a), "common document")
-        return f"of {of}, {odd_a} of A and {odd_b} of B have a score that is NaN or infinite"
-    empty = int(((weight_a <= 0) | (weight_b <= 0)).sum())
-    return f"{counted(empty, 'common document')} without weight" if empty else ""
-
-
-def _scaled(test: PairedTest, factor: float) -> PairedTest:
-    """A test of r on the metric's scale; adding 0 turns -0 into 0."""
-    low, high = sorted((test.low * factor, test.high * factor))
-    return replace(
-        test,
-        difference=test.difference * factor + 0.0,
-        stderr=test.stderr * abs(factor),
-        low=low,
-        high=high,
-        detectable=test.detectable * abs(factor),
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from prunebench.report.board import Board
-from prunebench.report.columns import Column
+from prunebench.report.columns import Column, MeanColumn
 from prunebench.report.labels import Label
 from prunebench.report.svg import (
     FAINT,
@@ -77,10 +77,10 @@ class Frame(NamedTuple):
 
 
 def curves(board: Board) -> list[Markup]:
-    """One picture for each column that has values of pruned models; the dense model counts as budget 0."""
+    """One picture for each column and mean that pruned models have values of; the dense model is budget 0."""
     budgets = [0, *(table.budget_layers for table in board.tables if table.budget_layers)]
     pictures = []
-    for place, column in enumerate(board.columns):
+    for place, column in enumerate(board.all_columns):
         if lines := _lines(board, place, budgets):
             pictures.append(_picture(column, budgets, lines))
     return pictures
@@ -88,8 +88,8 @@ def curves(board: Board) -> list[Markup]:
 
 def _lines(board: Board, place: int, budgets: Sequence[int]) -> list[Line]:
     rows = [(table.budget_layers, row) for table in board.tables for row in table.rows]
-    cells = {(budget, row.label): row.cells[place] for budget, row in rows}
-    dense = next((row.cells[place] for _, row in rows if row.label.dense), None)
+    cells = {(budget, row.label): row.all_cells[place] for budget, row in rows}
+    dense = next((row.all_cells[place] for _, row in rows if row.label.dense), None)
     pruned = [label for label in board.labels.values() if not label.dense]
     found = []
     for number, label in enumerate(pruned):
@@ -107,7 +107,7 @@ def _lines(board: Board, place: int, budgets: Sequence[int]) -> list[Line]:
     return found
 
 
-def _picture(column: Column, budgets: Sequence[int], lines: Sequence[Line]) -> Markup:
+def _picture(column: Column | MeanColumn, budgets: Sequence[int], lines: Sequence[Line]) -> Markup:
     low, high = _limits(column, lines)
     log = low > 0 and high / low > LOG_RATIO
     if log:
@@ -134,7 +134,7 @@ def _picture(column: Column, budgets: Sequence[int], lines: Sequence[Line]) -> M
     )
 
 
-def _limits(column: Column, lines: Sequence[Line]) -> tuple[float, float]:
+def _limits(column: Column | MeanColumn, lines: Sequence[Line]) -> tuple[float, float]:
     """The range of all values, without rows so much worse that the others could not be told apart."""
     values = [point.value for line in lines for point in line.points if point]
     others = [point.value for line in lines for point in line.points if point and not line.label.sanity]
@@ -147,7 +147,9 @@ def _limits(column: Column, lines: Sequence[Line]) -> tuple[float, float]:
     return low, high
 
 
-def _axes(column: Column, ticks: Sequence[float], budgets: Sequence[int], frame: Frame) -> Markup:
+def _axes(
+    column: Column | MeanColumn, ticks: Sequence[float], budgets: Sequence[int], frame: Frame
+) -> Markup:
     right, base = WIDTH - RIGHT, frame.height - BOTTOM
     parts = []
     for tick in ticks:

@@ -1,6 +1,7 @@
 """Heat maps of similarities between layers, with a scale bar."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -26,10 +27,18 @@ TOLD = 64
 """Up to so many layers each cell says its value when it is pointed at."""
 
 
-def heatmap(values: Array, title: str, axis: str) -> Markup:
+class Borders(NamedTuple):
+    """Which rows belong together."""
+
+    runs: tuple[tuple[int, int, str], ...]
+    """First row, the one after the last, and the letter of the group, ascending; a group may have several."""
+
+
+def heatmap(values: Array, title: str, axis: str, borders: Borders | None = None) -> Markup:
     """The square matrix `values` with one cell a pair; `axis` says what its rows and columns are.
 
-    The scale reaches from below the least value to 1. Values that are not finite are left white.
+    The scale reaches from below the least value to 1. Values that are not finite are left white. With
+    `borders`, squares of one group are framed and lettered.
     """
     size = len(values)
     known = values[np.isfinite(values)]
@@ -57,7 +66,30 @@ def heatmap(values: Array, title: str, axis: str) -> Markup:
         parts.append(text(LEFT + middle, TOP + side + 15, str(number), anchor="middle"))
     parts.append(text(LEFT + side / 2, TOP + side + 32, axis, anchor="middle", class_="faint"))
     parts.append(_bar(low, high, side))
+    if borders is not None:
+        parts.append(_frames(borders, step))
     return figure(LEFT + side + BAR, TOP + side + 40, title, joined(parts))
+
+
+def _frames(borders: Borders, step: int) -> Markup:
+    """A frame around each run of one group, a dashed one where two runs of it meet, and letters above."""
+    parts = []
+    for start, stop, letter in borders.runs:
+        middle = LEFT + (start + stop) / 2 * step
+        parts.append(text(middle, TOP - 4, letter, anchor="middle", class_="letter"))
+        for other, end, same in borders.runs:
+            if same == letter:
+                box = {
+                    "x": LEFT + start * step,
+                    "y": TOP + other * step,
+                    "width": (stop - start) * step,
+                    "height": (end - other) * step,
+                    "fill": "none",
+                }
+                dash = "" if start == other else "4 3"
+                parts.append(tag("rect", **box, stroke="#fff", stroke_width=3.5))
+                parts.append(tag("rect", **box, stroke="#000", stroke_width=1.5, stroke_dasharray=dash))
+    return joined(parts)
 
 
 def colour(part: float) -> str:

@@ -12,10 +12,12 @@ from prunebench.report.metrics import counted
 from prunebench.report.svg import figure, joined, tag, text
 
 HEIGHT = 17.0
-NOTES = 190.0
-"""Pixels right of the map."""
+NOTE = 20
+"""Letters of a note right of the map for which there is always room."""
 LETTER = 6.6
 """Pixels that a letter takes, in fonts that are wide."""
+WIDE_LETTER = 7.2
+"""The same where digits and signs are many."""
 WIDEST = 20.0
 MAP = 640.0
 """Pixels that the layers share where there are many."""
@@ -44,7 +46,8 @@ def layer_map(board: Board, plans: Mapping[str, PruningPlan], num_features: int 
     if not any(table.budget_layers for table in board.tables):
         return Markup("")
     width = min(WIDEST, MAP / board.num_layers)
-    left = LETTER * max(20, *(len(label.name) for label in board.labels.values())) + 14
+    left = WIDE_LETTER * max(20, *(len(label.name) for label in board.labels.values())) + 14
+    notes = [_note(row) for table in board.tables for row in table.rows]
     parts, y = [], 40.0
     seen: set[str] = set()
     for table in board.tables:
@@ -61,7 +64,7 @@ def layer_map(board: Board, plans: Mapping[str, PruningPlan], num_features: int 
             parts.append(_row(row, layers, Place(left, y, width)))
             y += HEIGHT
         y += 12
-    total = left + width * board.num_layers + NOTES
+    total = left + width * board.num_layers + WIDE_LETTER * max(NOTE, *map(len, notes)) + 16
     return figure(total, y, "Layers removed, merged and trimmed", _legend(seen), *parts)
 
 
@@ -73,8 +76,11 @@ def _row(row: Row, layers: Sequence[Layer], place: Place) -> Markup:
     cells = joined(
         _cell(layer, place.x + layer.number * place.width, place.y, place.width) for layer in layers
     )
-    note = f"same plan as {row.same_as}" if row.same_as else ""
-    return name + cells + text(place.x + len(layers) * place.width + 8, base, note, class_="faint")
+    return name + cells + text(place.x + len(layers) * place.width + 8, base, _note(row), class_="faint")
+
+
+def _note(row: Row) -> str:
+    return f"same plan as {row.same_as}" if row.same_as else ""
 
 
 def _cell(layer: Layer, x: float, y: float, width: float) -> Markup:

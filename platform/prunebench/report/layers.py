@@ -63,6 +63,37 @@ def _kept(spec: LayerSpec, num_features: int | None) -> Layer:
     )
 
 
+def told_of(plan: PruningPlan, num_features: int | None) -> str:
+    """A plan in a sentence: what is removed, merged, trimmed and dropped."""
+    layers = layers_of(plan, num_features)
+    parts = []
+    if removed := [layer.number for layer in layers if layer.state == "removed"]:
+        parts.append(f"removes {ranges_of(removed)}")
+    for spec in plan.layers:
+        if len(spec.blend) > 1 or (spec.blend and spec.blend[0][0] != spec.base):
+            parts.append(f"makes {spec.base} of {ranges_of([layer for layer, _ in spec.blend])}")
+    trimmed: dict[int, list[int]] = {}
+    for spec in plan.layers:
+        if spec.features is not None:
+            trimmed.setdefault(spec.features.count, []).append(spec.base)
+    parts += [f"keeps {count} MLP features of {ranges_of(own)}" for count, own in trimmed.items()]
+    for name in ("attention", "mlp"):
+        if gone := [layer.number for layer in layers if name in layer.dropped]:
+            parts.append(f"drops the {name} of {ranges_of(gone)}")
+    return "; ".join(parts) or "removes nothing"
+
+
+def ranges_of(numbers: Sequence[int]) -> str:
+    """Numbers with their runs drawn together, such as `3, 5–8`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
 def twins(table: BudgetTable) -> list[list[str]]:
     """Groups of two or more rows of a table that chose the same plan."""
     groups: dict[str, list[str]] = {}
@@ -79,8 +110,9 @@ def near_twins(table: BudgetTable, plans: Mapping[str, PruningPlan]) -> list[str
         if row.variant["plan_id"] is not None and not row.label.dense:
             names.setdefault(row.variant["plan_id"], row.label.name)
     found = []
+    changes = {plan_id: _changes(plans[plan_id]) for plan_id in names}
     for (one, name), (other, other_name) in combinations(names.items(), 2):
-        left, right = _changes(plans[one]), _changes(plans[other])
+        left, right = changes[one], changes[other]
         unlike = sorted(n for n in left.keys() | right.keys() if left.get(n, "") != right.get(n, ""))
         alike = len(left.keys() | right.keys()) - len(unlike)
         if len(unlike) <= 2 and alike >= len(unlike):

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from prunebench.evaluation.versions import DISTANCES
+
 HOLE = "–"
 LARGE = 1e5
 """From here on numbers are printed with a power of ten."""
@@ -42,7 +44,12 @@ class Metric:
         return _number(stderr * 100 if self.percent else stderr, self._digits(value))
 
     def retained(self, value: float, dense: float) -> float | None:
-        """Percent of the dense model's performance; dense/pruned where lower is better."""
+        """Percent of the dense model's performance; dense/pruned where lower is better.
+
+        None where nothing is to be retained: a distance from the dense model is 0 for itself.
+        """
+        if self.better == "lower" and dense == 0:
+            return None
         above, below = (dense, value) if self.better == "lower" else (value, dense)
         if not self.better or not math.isfinite(above) or math.isnan(below) or below == 0:
             return None
@@ -68,6 +75,34 @@ METRICS: dict[str, Metric] = {
         Metric(name="bits_per_byte", better="lower"),
         Metric(name="acc", better="higher", percent=True, averages=True),
         Metric(name="acc_norm", better="higher", percent=True, averages=True),
+        Metric(name="exact_match", better="higher", percent=True, averages=True),
+        Metric(name="exact_match_strict_match", better="higher", percent=True, averages=True),
+        Metric(name="exact_match_flexible_extract", better="higher", percent=True, averages=True),
+        Metric(name="no_answer", better="lower", percent=True),
+        Metric(name="limit_hit", better="lower", percent=True),
+        Metric(name="timed_out", better="lower", percent=True),
+        Metric(name="arithmetic", better="higher", percent=True),
+        Metric(name="compilable", better="higher", percent=True),
+        Metric(name="acc_compilable", better="higher", percent=True),
+        Metric(name="token_limit_hit", better="lower", percent=True),
+        Metric(name="repetition", better="lower", percent=True),
+        Metric(name="unclosed_think", better="lower", percent=True),
+        Metric(name="tokens"),
+        Metric(name="prefill_ms", better="lower"),
+        Metric(name="decode_ms_per_token", better="lower"),
+        Metric(name="tokens_per_s", better="higher"),
+        Metric(name="peak_memory_gib", better="lower"),
+        Metric(name="peak_rss_growth_gib", better="lower"),
+        Metric(name="parameters", better="lower"),
+        Metric(name="hidden_nmse", better="lower"),
+        Metric(name="attention_kl", better="lower"),
+        Metric(name="attention_overlap", better="higher", percent=True),
+        *(
+            Metric(name=f"attention_overlap_from_{distance}", better="higher", percent=True)
+            for distance in DISTANCES
+        ),
+        Metric(name="mlp_score", better="lower"),
+        Metric(name="mlp_change", better="lower"),
     )
 }
 """In the order of columns."""

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from prunebench.report.board import Board, Record
-from prunebench.report.metrics import HOLE
+from prunebench.report.metrics import HOLE, counted
 from prunebench.report.source import Source, parsed
 
 
@@ -62,14 +62,14 @@ class Failure:
 def warnings_of(board: Board, source: Source) -> list[Warned]:
     """Warnings of methods and of evaluation, each text once."""
     found: dict[str, dict[str, list[int]]] = {}
-    results: dict[str, list[str]] = {}
-    for row in source.results:
-        results.setdefault(row["variant_key"], []).extend(parsed(row["warnings_json"]) or [])
+    results: dict[str, dict[str, None]] = {}
+    for key, text in {(row["variant_key"], row["warnings_json"]): None for row in source.results}:
+        results.setdefault(key, {}).update(dict.fromkeys(parsed(text) or []))
     for table in board.tables:
         for row in table.rows:
             own = [
                 *(parsed(row.variant["warnings_json"]) or []),
-                *results.get(row.variant["variant_key"], []),
+                *results.get(row.variant["variant_key"], {}),
             ]
             for text in dict.fromkeys(own):
                 found.setdefault(text, {}).setdefault(row.label.name, []).append(row.variant["budget_layers"])
@@ -128,7 +128,11 @@ def failures_of(source: Source) -> tuple[list[Failure], int]:
 def _run(row: Record) -> Run:
     record: Mapping[str, Any] = parsed(row["record_json"]) or {}
     config = record.get("experiment")
+    if isinstance(config, Mapping):
+        # Where the file lay changes no number; it names folders of whoever ran it.
+        config = {name: value for name, value in config.items() if name != "base"}
     facts = [(name, _fact(name, value)) for name, value in record.items() if name != "experiment"]
+    facts.append(("computed", _computed(row)))
     return Run(
         run_id=row["run_id"],
         started=_time(row["started_at"]),
@@ -137,6 +141,12 @@ def _run(row: Record) -> Run:
         facts=tuple((name, text) for name, text in facts if text),
         config="" if config is None else yaml.safe_dump(config, sort_keys=False, allow_unicode=True),
     )
+
+
+def _computed(row: Record) -> str:
+    if not row["units"]:
+        return "nothing: whatever it asked for was there, or did not come back"
+    return f"{counted(row['units'], 'unit')} in {row['seconds']:.1f} s of work by {row['workers']}"
 
 
 def _fact(name: str, value: Any) -> str:  # noqa: ANN401 (whatever a run recorded)

@@ -1,7 +1,6 @@
 """Two rows' samples side by side: the same document under the same key, seed by seed."""
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,8 @@ import pyarrow.compute as pc
 
 from prunebench.core.unit import Unit
 from prunebench.report.columns import KEY, Column, columns_of
-from prunebench.report.seeds import seedless_id
 from prunebench.report.statistics import Floats
-from prunebench.store.artifacts import exam_id, load_exam
+from prunebench.store.artifacts import exam_group, exam_id, load_exam
 from prunebench.store.read import samples_table
 
 DOCUMENT = ["doc_hash", "copy"]
@@ -36,26 +34,24 @@ class RowPair:
     b: pd.DataFrame
 
     def columns(self) -> tuple[Column, ...]:
-        """A column for each group (as its exam) and metric of either row; it counts the common documents."""
+        """A column for each group and metric of either row; it counts the common documents."""
         both = pd.concat([self.a, self.b])
-        units: dict[str, list[Unit]] = defaultdict(list)
-        for group, text in both.drop_duplicates("exam")[["group", "unit_json"]].itertuples(index=False):
-            units[group].append(Unit(**json.loads(text)))
-        rows = []
-        for group, metric in both[["group", "metric"]].drop_duplicates().itertuples(index=False):
-            unit = units[group][0]
-            rows.append(
-                {
-                    **{name: getattr(unit, name) for name in KEY},
-                    "seed": ", ".join(map(str, sorted(one.seed for one in units[group]))),
-                    "exam_id": group,
-                    "task": unit.task,
-                    "metric": metric,
-                    "num_examples": len(self.lines(group, metric)[DOCUMENT].drop_duplicates()),
-                    "status": "ok",
-                }
-            )
-        return columns_of(rows)
+        exams = both.drop_duplicates("exam")[["exam", "group", "unit_json"]]
+        units = {exam: Unit(**json.loads(text)) for exam, _, text in exams.itertuples(index=False)}
+        rows = [
+            {
+                **{name: getattr(units[exam], name) for name in KEY},
+                "exam_id": exam,
+                "task": units[exam].task,
+                "metric": metric,
+                "num_examples": len(self.lines(group, metric)[DOCUMENT].drop_duplicates()),
+                "status": "ok",
+            }
+            for group, metric, exam in both[["group", "metric", "exam"]]
+            .drop_duplicates()
+            .itertuples(index=False)
+        ]
+        return columns_of(rows, dict(exams[["exam", "group"]].itertuples(index=False)))
 
     def lines(self, group: str, metric: str) -> pd.DataFrame:
         """One line for each document under each seed that both rows have, with `SCORES` and statuses."""
@@ -109,9 +105,7 @@ def _samples(table: pa.Table, variant: Mapping[str, Any]) -> pd.DataFrame:
     same = {name: unit for name, unit in units.items() if (unit.dtype, unit.attention) == setting}
     frame = frame[frame["unit_id"].isin(list(same))].copy()
     frame["exam"] = frame["unit_id"].map({name: exam_id(unit) for name, unit in same.items()}).astype(str)
-    frame["group"] = (
-        frame["unit_id"].map({name: seedless_id(unit) for name, unit in same.items()}).astype(str)
-    )
+    frame["group"] = frame["unit_id"].map({name: exam_group(unit) for name, unit in same.items()}).astype(str)
     keys = ["exam", "metric", "doc_hash"]
     frame = frame.sort_values([*keys, "doc_id"], kind="stable")
     frame["copy"] = frame.groupby(keys).cumcount()

@@ -1,4 +1,4 @@
-"""The report: one HTML page without scripts or requests, and the leaderboard as CSV, Markdown and LaTeX."""
+"""The report: one HTML page that requests nothing, and what it shows as CSV, Markdown, LaTeX and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,23 +8,40 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from prunebench.errors import ResourceError
-from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
-from prunebench.report.heatmap import heatmap
+from prunebench.report.details import Details, facets_of
+from prunebench.report.documents import read_documents
+from prunebench.report.evaluated import evaluated_of
+from prunebench.report.exports import write_exports
+from prunebench.report.external import imported_of
+from prunebench.report.history import history_of
 from prunebench.report.layer_map import layer_map
 from prunebench.report.layers import near_twins, twins
+from prunebench.report.margins import Margin, margins_of
 from prunebench.report.metrics import counted
 from prunebench.report.notes import (
     Planning,
     Warned,
-    failures_of,
     plannings_of,
-    runs_of,
     warnings_of,
 )
-from prunebench.report.source import Calibration, Source, read_calibrations, read_source, read_weights
+from prunebench.report.parts import Parts, parts_of
+from prunebench.report.published import published_tables
+from prunebench.report.searching import search_section
+from prunebench.report.security import policy
+from prunebench.report.similarity_maps import calibration_map, similarity_maps
+from prunebench.report.source import (
+    Calibration,
+    Source,
+    read_calibrations,
+    read_column_squares,
+    read_source,
+    read_weights,
+)
+from prunebench.report.studies import studies_of
 from prunebench.report.tables import leaderboard
+from prunebench.report.tested import Pairer, with_tests
 from prunebench.report.text import heading, legend, to_csv, to_latex, to_markdown
 from prunebench.store.append import write_atomic
 
@@ -34,6 +51,7 @@ class ReportPaths:
     """The files of a report."""
 
     html: Path
+    published: Path
     csv: Path
     markdown: Path
     latex: Path
@@ -60,40 +78,48 @@ class Section:
     curves: tuple[Markup, ...]
     layer_map: Markup
     similarities: tuple[Markup, ...]
+    num_features: int | None
+    """The dense MLP width, where it is known."""
     warnings: tuple[Warned, ...]
+    margins: tuple[Margin, ...]
     plannings: tuple[Planning, ...]
+    parts: Parts
 
 
 def write_report(store: Path, out: Path) -> ReportPaths:
-    """Write index.html, leaderboard.csv, leaderboard.md and leaderboard.tex into the folder `out`.
+    """Write index.html, published.html and leaderboard.csv, .md and .tex into the folder `out`.
 
-    Equal stores give equal bytes. The store is only read.
+    Its folders every_eval_ever and lm_eval get one JSON file for each evaluated row. Equal stores give equal
+    bytes. The store is only read.
 
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
         ResourceError: `out` cannot be written.
     """
     source = read_source(store)
-    table = leaderboard(source)
+    pairer = Pairer(read_documents(store))
+    table = with_tests(leaderboard(source), pairer)
     calibrations = read_calibrations(store, source)
-    sections = tuple(_section(store, source, board, calibrations) for board in table.boards)
-    failures, mended = failures_of(source)
+    sections = tuple(_section(store, source, board, calibrations, pairer) for board in table.boards)
+    widths = {one.board.model: one.num_features for one in sections}
+    searches = [search_section(study, source, widths) for study in studies_of(store, source)]
     others = [one for one in calibrations if not one.weights_id]
-    page = (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=_title(sections),
-            demonstration=table.demonstration,
-            sections=sections,
-            others=[_calibration_map(one) for one in others],
-            runs=runs_of(source),
-            failures=failures,
-            mended=mended,
-        )
+    page = _page(
+        "page.html.j2",
+        "page.js",
+        facets=facets_of(table.boards),
+        details=Details(store),
+        title=_title(sections),
+        demonstration=table.demonstration,
+        sections=sections,
+        searches=searches,
+        others=[calibration_map(one) for one in others],
+        imported=imported_of(store, table.boards),
+        history=history_of(source, table.boards),
     )
     paths = ReportPaths(
         html=out / "index.html",
+        published=out / "published.html",
         csv=out / "leaderboard.csv",
         markdown=out / "leaderboard.md",
         latex=out / "leaderboard.tex",
@@ -102,9 +128,14 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResourceError(f"cannot make the folder {out}: {error.strerror}") from error
+    papers = {section.board.weights_id: section.parts.papers for section in sections}
     write_atomic(paths.csv, to_csv(table).encode())
-    write_atomic(paths.markdown, to_markdown(table).encode())
-    write_atomic(paths.latex, to_latex(table).encode())
+    write_atomic(paths.markdown, to_markdown(table, papers).encode())
+    write_atomic(paths.latex, to_latex(table, papers).encode())
+    compared = sum(len(section.parts.matched.numbers) for section in sections)
+    published = _page("published.html.j2", tables=published_tables(), compared=compared)
+    write_atomic(paths.published, published.encode())
+    write_exports(evaluated_of(table, source), out)
     write_atomic(paths.html, page.encode())
     return paths
 
@@ -127,14 +158,24 @@ def _title(sections: Sequence[Section]) -> str:
     return f"Structured pruning of {counted(len(sections), 'model')}"
 
 
-def _section(store: Path, source: Source, board: Board, calibrations: Sequence[Calibration]) -> Section:
+def _page(template: str, script: str = "", **values: object) -> str:
+    """A page with its style, the script of that name, and a policy that lets no more than these work."""
+    templates = environment()
+    style = Markup(templates.get_template("page.css").render())
+    code = Markup(templates.get_template(script).render()) if script else Markup("")
+    about = {"style": style, "script": code, "policy": policy(style, code)}
+    return templates.get_template(template).render(**about, **values)
+
+
+def _section(
+    store: Path, source: Source, board: Board, calibrations: Sequence[Calibration], pairer: Pairer
+) -> Section:
     own = [one for one in calibrations if one.weights_id == board.weights_id]
     weights = read_weights(store, board.weights_id)
-    similarities = [_calibration_map(one) for one in own]
+    squares = read_column_squares(store, board.weights_id)
     num_features = own[0].stats.feature_sum_LI.shape[1] if own else None
-    if weights is not None:
-        num_features = weights.column_square_LI.shape[1]
-        similarities.append(heatmap(weight_similarity(weights), "Weights of layers (WRP)", "layer"))
+    if squares is not None:
+        num_features = squares.shape[1]
     return Section(
         board=board,
         facts=_facts(board),
@@ -142,9 +183,12 @@ def _section(store: Path, source: Source, board: Board, calibrations: Sequence[C
         legend=tuple(legend(board)),
         curves=tuple(curves(board)),
         layer_map=layer_map(board, source.plans, num_features),
-        similarities=tuple(similarities),
+        similarities=tuple(similarity_maps(board, own, weights)),
+        num_features=num_features,
         warnings=tuple(warnings_of(board, source)),
+        margins=tuple(margins_of(board, source, own, weights)),
         plannings=tuple(plannings_of(board)),
+        parts=parts_of(board, pairer, source, own, weights, squares),
     )
 
 
@@ -154,14 +198,6 @@ def _headed(board: Board, table: BudgetTable, source: Source) -> Headed:
         table=table,
         same=tuple(" = ".join(names) for names in twins(table)),
         near=tuple(near_twins(table, source.plans)),
-    )
-
-
-def _calibration_map(one: Calibration) -> Markup:
-    told = ", ".join(part for part in (f"{one.stats.tokens:,} tokens", one.setting) if part)
-    title = f"Calibration {one.name} ({told})"
-    return heatmap(
-        one.stats.similarity_BB, title, "block boundary: 0 is the embedding, the last before the norm"
     )
 
 

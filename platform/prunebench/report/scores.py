@@ -13,18 +13,32 @@ from prunebench.report.metrics import Metric
 
 
 def cell_of(scores: Mapping[tuple[str, str, str], Record], variant: Record, column: Column) -> Cell:
-    """The cell of a variant; `scores` are results by variant key, exam id and metric."""
-    key = variant["variant_key"], column.exam_id
-    row = scores.get((*key, column.metric.name)) or scores.get((*key, ""))
-    told = variant if row is None else row
-    if told["status"] != "ok":
-        progress = ""
-        if row is not None and row["status"] == "incomplete":
-            progress = f", {row['units_done']} of {row['units_total']} document ranges are done"
-        return Cell(reason=f"{told['status']}{progress}" + (f": {told['error']}" if told["error"] else ""))
-    if row is None:
-        return Cell(reason="not evaluated: no run asked for it")
-    return filled(column.metric, row["value"], row["stderr"], row.get("seed_sd"))
+    """The cell of a variant; `scores` are results by variant key, exam id and metric.
+
+    Under several seeds it is the mean over them, and a hole where one is missing.
+    """
+    values, stderr, count = [], math.nan, None
+    for seed, exam in zip(column.seeds, column.exams, strict=True):
+        key = variant["variant_key"], exam
+        row = scores.get((*key, column.metric.name)) or scores.get((*key, ""))
+        count = None if row is None else row["num_examples"] or None
+        if reason := _hole(variant if row is None else row, asked=row is not None):
+            return Cell(reason=reason if len(column.seeds) == 1 else f"seed {seed}: {reason}", count=count)
+        assert row is not None  # else there was a reason
+        values.append(row["value"])
+        stderr = row["stderr"]
+    cell = filled(column.metric, values, stderr if len(values) == 1 else math.nan)
+    return replace(cell, count=count)
+
+
+def _hole(told: Record, *, asked: bool) -> str:
+    """Why there is no value; empty where there is one."""
+    if told["status"] == "ok":
+        return "" if asked else "not evaluated: no run asked for it"
+    progress = ""
+    if asked and told["status"] == "incomplete":
+        progress = f", {told['units_done']} of {told['units_total']} document ranges are done"
+    return f"{told['status']}{progress}" + (f": {told['error']}" if told["error"] else "")
 
 
 def mean_cell(cells: Sequence[Cell], mean: MeanColumn) -> Cell:
@@ -36,22 +50,39 @@ def mean_cell(cells: Sequence[Cell], mean: MeanColumn) -> Cell:
     values = [cell.value for cell in members if cell.value is not None]
     errors = [cell.stderr for cell in members if cell.stderr is not None]
     if len(values) < len(members):
-        return Cell()
+        return Cell(reason=f"no mean: {len(values)} of {len(members)} tasks have a value")
     stderr = math.hypot(*errors) / len(members) if len(errors) == len(members) else math.nan
-    return filled(mean.metric, math.fsum(values) / len(members), stderr)
+    return filled(mean.metric, [math.fsum(values) / len(members)], stderr)
 
 
-def filled(metric: Metric, value: float, stderr: float, seed_sd: float | None = None) -> Cell:
-    """A cell with its printed forms; a NaN as error or deviation means that there is none."""
-    scatter = stderr if seed_sd is None else seed_sd
-    known = math.isfinite(value)
-    return Cell(
-        value=value,
-        stderr=stderr if known and not math.isnan(stderr) else None,
-        seed_sd=seed_sd if known and seed_sd is not None and not math.isnan(seed_sd) else None,
-        text=metric.shown(value),
-        error=metric.shown_error(scatter, value) if known and not math.isnan(scatter) else "",
-    )
+def filled(metric: Metric, values: Sequence[float], stderr: float) -> Cell:
+    """A cell with its printed forms.
+
+    Args:
+        metric: of the column.
+        values: the value under each seed.
+        stderr: document-level; NaN means that there is none.
+    """
+    value, sd = _mean_and_sd(values)
+    cell = Cell(value=value, text=metric.shown(value))
+    if sd is not None and math.isfinite(sd):
+        cell = replace(cell, sd=sd, spread=metric.shown_error(sd, value))
+    return with_error(cell, metric, stderr)
+
+
+def with_error(cell: Cell, metric: Metric, stderr: float) -> Cell:
+    """The cell with its document-level standard error, where there is one."""
+    if cell.value is None or not math.isfinite(stderr) or not math.isfinite(cell.value):
+        return cell
+    return replace(cell, stderr=stderr, error=metric.shown_error(stderr, cell.value))
+
+
+def _mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
+    if len(values) == 1:
+        return values[0], None
+    # Not fsum, which refuses sums of infinities of both signs.
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def with_retained(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[Row]:
@@ -100,10 +131,10 @@ def _two_best(rows: Sequence[Row], place: int, metric: Metric) -> tuple[str, str
 
 def with_notes(rows: Sequence[Row]) -> tuple[list[Row], tuple[str, ...]]:
     """Number the reasons of the holes; equal reasons share a footnote."""
-    reasons = dict.fromkeys(cell.reason for row in rows for cell in row.cells if cell.reason)
+    reasons = dict.fromkeys(cell.reason for row in rows for cell in row.all_cells if cell.reason)
     numbers = {reason: number for number, reason in enumerate(reasons, start=1)}
     noted = [
-        replace(row, cells=tuple(replace(cell, note=numbers.get(cell.reason, 0)) for cell in row.cells))
+        _replaced(row, [replace(cell, note=numbers.get(cell.reason, 0)) for cell in row.all_cells])
         for row in rows
     ]
     return noted, tuple(numbers)

@@ -13,18 +13,12 @@ import pyarrow as pa
 
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
-from prunebench.core.stats import CalibrationStats, WeightStats
-from prunebench.core.unit import Unit
+from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.errors import InputError
-from prunebench.report.seeds import exams_of, fold_seeds
 from prunebench.store.append import MEND
-from prunebench.store.artifacts import load_plan
-from prunebench.store.read import read_failures, read_results, read_runs, read_variants
-from prunebench.store.schema import RESULTS, VARIANTS
-
-FLOATS = frozenset({"value", "stderr"})
-INTEGERS = frozenset(field.name for field in (*RESULTS, *VARIANTS) if pa.types.is_integer(field.type))
-"""Columns that pandas turns into floats where a row has a null."""
+from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_stats
+from prunebench.store.read import read_failures, read_runs, results_table, run_lines, variants_table
+from prunebench.store.trials import read_studies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +26,14 @@ class Source:
     """The rows of a store, with nulls as None, and the plans that they name."""
 
     results: tuple[Mapping[str, Any], ...]
-    """With how answers are sampled as `generation`, and one row in place of several seeds' rows."""
     variants: tuple[Mapping[str, Any], ...]
     failures: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     plans: Mapping[str, PruningPlan]
+    groups: Mapping[str, str]
+    """Exam id -> group, as `store.artifacts.exam_group`, of every exam that was recorded."""
+    hidden: frozenset[str]
+    """Keys of variants that are trials of a search and nothing else: tables leave them out."""
 
     def models(self) -> list[tuple[str, str]]:
         """(model, weights_id) of every model, by name."""
@@ -62,20 +59,36 @@ def read_source(store: Path) -> Source:
     Raises:
         InputError: no store, a newer or damaged one, or one without results.
     """
-    variants = _records(read_variants(store))
+    variants = rows_of(variants_table(store))
     if not variants:
         raise InputError(f"the store {store} has no results yet: `prunebench run CONFIG` makes them")
+    results = rows_of(results_table(store))
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
-    results = _records(read_results(store))
-    exams = exams_of(store, results)
-    sampled = tuple({**row, "generation": _generation(exams.get(row["exam_id"] or ""))} for row in results)
+    exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
+    units = {name: load_exam(store, name) for name in exams}
     return Source(
-        results=fold_seeds(sampled, exams),
+        results=results,
         variants=variants,
         failures=_records(read_failures(store)),
         runs=_records(read_runs(store)),
         plans={plan_id: load_plan(store, plan_id) for plan_id in plan_ids},
+        groups={name: exam_group(ranges[0]) for name, ranges in units.items() if ranges},
+        hidden=frozenset(_only_tried(store)),
     )
+
+
+def _only_tried(store: Path) -> set[str]:
+    """Variants that a search tried, without those that it chose, that are a paper's rule, or that another run
+    asked about.
+    """
+    tried: set[str] = set()
+    for study in read_studies(store):
+        named = {row["variant_key"] for row in (*study.record["chosen"], *study.record["rules"])}
+        tried |= {trial["variant_key"] for trial in study.trials if trial["variant_key"]} - named
+    if not tried:
+        return tried
+    others = (lines for _, lines in run_lines(store) if lines[0]["record"].get("kind") != "search")
+    return tried - {line["variant_key"] for lines in others for line in lines if line["event"] == "variant"}
 
 
 def read_calibrations(store: Path, source: Source) -> list[Calibration]:
@@ -114,18 +127,22 @@ def read_calibrations(store: Path, source: Source) -> list[Calibration]:
 
 def read_weights(store: Path, weights_id: str) -> WeightStats | None:
     """The weight statistics of a model that hold finite similarities between layers, or None."""
-    key = sha256_json({"weights": weights_id, "cka": True})
-    for path, members in _archives(store):
-        if path.stem == key and "cka_o_LL" in members:
-            stats = WeightStats.from_bytes(path.read_bytes())
-            measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
-            whole = stats.cka_o_LL.size and all(np.isfinite(array).all() for array in measured)
-            return stats if whole else None
-    return None
+    stats = _weight_stats(store, weights_id, cka=True)
+    if stats is None or not stats.cka_o_LL.size:
+        return None
+    measured = stats.norm_L7, stats.cka_o_LL, stats.cka_down_LL
+    return stats if all(np.isfinite(array).all() for array in measured) else None
 
 
-def _generation(unit: Unit | None) -> str:
-    return "" if unit is None else unit.generation
+def read_column_squares(store: Path, weights_id: str) -> Array | None:
+    """||w||^2 of the columns of a model's down_proj, shape (L, I), or None where no method read them."""
+    found = (_weight_stats(store, weights_id, cka=cka) for cka in (True, False))
+    return next((stats.column_square_LI for stats in found if stats is not None), None)
+
+
+def _weight_stats(store: Path, weights_id: str, *, cka: bool) -> WeightStats | None:
+    data = load_stats(store, sha256_json({"weights": weights_id, "cka": cka}))
+    return None if data is None else WeightStats.from_bytes(data)
 
 
 def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
@@ -140,20 +157,30 @@ def _archives(store: Path) -> Iterator[tuple[Path, dict[str, str]]]:
         yield path, members
 
 
+def rows_of(table: pa.Table) -> tuple[dict[str, Any], ...]:
+    """The table's rows with nulls as None; a value that is NaN stays one."""
+    names = table.column_names
+    columns = [_values(table[name]) for name in names]
+    return tuple(dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The column's values; equal texts are one object, which costs a tenth of the time and memory."""
+    if not pa.types.is_string(column.type) and not pa.types.is_dictionary(column.type):
+        return column.to_pylist()
+    codes = column.unify_dictionaries().combine_chunks()
+    if pa.types.is_string(column.type):
+        codes = codes.dictionary_encode()
+    texts = [*codes.dictionary.to_pylist(), None]
+    return [texts[code] for code in codes.indices.fill_null(len(texts) - 1).to_pylist()]
+
+
 def _records(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:
-    """The frame's rows with nulls as None and whole numbers as int; a value that is NaN stays one."""
+    """The frame's rows with nulls as None."""
     return tuple(
-        {str(name): _plain(str(name), value) for name, value in record.items()}
+        {str(name): None if pd.isna(value) else value for name, value in record.items()}
         for record in frame.astype(object).to_dict("records")
     )
-
-
-def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 (a cell of any column)
-    if name in FLOATS or not pd.api.types.is_scalar(value):
-        return value
-    if pd.isna(value):
-        return None
-    return int(value) if name in INTEGERS else value
 
 
 def parsed(text: str | None) -> Any:  # noqa: ANN401 (whatever JSON the store holds)

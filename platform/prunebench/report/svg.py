@@ -26,15 +26,13 @@ class Style(NamedTuple):
 def tag(name: str, *children: Markup | str, **attributes: str | float) -> Markup:
     """One element. Names of attributes: `class_` for class, `_` for `-`; text and values are escaped."""
     given = "".join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _attribute(value))
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"'
         for key, value in attributes.items()
         if value != ""
     )
     if not children:
         return Markup(f"<{name}{given}/>")
-    return (
-        Markup(f"<{name}{given}>") + NOTHING.join(escape(child) for child in children) + Markup(f"</{name}>")
-    )
+    return Markup(f"<{name}{given}>{''.join(map(escape, children))}</{name}>")
 
 
 def joined(parts: Iterable[Markup]) -> Markup:

@@ -10,6 +10,7 @@ from prunebench.report.labels import Contender, labels_of
 from prunebench.report.metrics import Metric
 from prunebench.report.scores import cell_of, mean_cell, with_notes, with_ranks, with_retained, with_twins
 from prunebench.report.source import Source, read_source
+from prunebench.report.standing import QUALITY
 
 FEW_DOCUMENTS = 100
 """Below this, one standard error of an accuracy is up to 5 points and more."""
@@ -32,9 +33,17 @@ def leaderboard(source: Source) -> Leaderboard:
 
 def _board(source: Source, model: str, weights_id: str) -> Board:
     own = {"model": model, "weights_id": weights_id}
-    variants = [row for row in source.variants if own.items() <= row.items()]
-    results = [row for row in source.results if own.items() <= row.items()]
-    labels, columns = labels_of(variants), columns_of(results)
+    variants = [
+        row
+        for row in source.variants
+        if own.items() <= row.items() and row["variant_key"] not in source.hidden
+    ]
+    results = [
+        row
+        for row in source.results
+        if own.items() <= row.items() and row["variant_key"] not in source.hidden
+    ]
+    labels, columns = labels_of(variants), columns_of(results, source.groups)
     means = mean_columns(columns)
     scores = {(row["variant_key"], row["exam_id"] or "", row["metric"] or ""): row for row in results}
     marks = _marks(variants)
@@ -97,7 +106,9 @@ def _demonstration(boards: Iterable[Board]) -> str:
         column.task: column.num_examples
         for board in boards
         for column in board.columns
-        if column.num_examples is not None and column.num_examples < FEW_DOCUMENTS
+        if column.metric.name in QUALITY
+        and column.num_examples is not None
+        and column.num_examples < FEW_DOCUMENTS
     }
     if not counts:
         return ""

@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from prunebench.report.board import Board, BudgetTable, Cell, Leaderboard, Row
 from prunebench.report.columns import KEY, Column
 from prunebench.report.metrics import HOLE, counted
+from prunebench.report.papers import PaperTable
+from prunebench.report.standing import Standing, quality_places, standing_of
+from prunebench.report.text_papers import latex_papers, markdown_papers
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -19,10 +22,11 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",
     "–": "--",
     "…": r"\dots{}",
     "±": r"$\pm$",
+    "†": r"$\dagger$",
     "×": r"$\times$",
     "·": r"$\cdot$",
     "∞": r"$\infty$",
@@ -37,11 +41,14 @@ LATEX = {
     "σ": r"$\sigma$",
     "Σ": r"$\Sigma$",
 }
+ACCENTED = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
+"""What every LaTeX prints without another package, besides ASCII."""
 CSV_COLUMNS = (
     *("model", "weights_id", "method", "title", "params", "calibration", "calibration_id"),
     *("budget_layers", "budget", "num_layers", "plan_id", "removed_layers", "removed_params"),
     *("removed_percent", "total_params", "task", "metric", *KEY, "exam_id", "num_examples"),
-    *("value", "stderr", "seed_sd", "retained_percent", "status"),
+    *("value", "stderr", "retained_percent", "status", "seeds", "sd", "mark", "p_holm"),
+    *("average_rank", "win_rate", "coverage"),
 )
 FROM_VARIANT = (
     *("method", "calibration", "calibration_id", "budget_layers", "budget", "num_layers"),
@@ -61,13 +68,25 @@ def to_csv(leaderboard: Leaderboard) -> str:
 
 def _csv_lines(board: Board) -> Iterator[dict[str, object]]:
     told: set[str] = set()
+    places = quality_places(board)
     for table in board.tables:
+        standing = standing_of(table.rows, board.columns, places)
         for row in table.rows:
             if row.variant["variant_key"] in told:
                 continue
             told.add(row.variant["variant_key"])
+            shared = {**_csv_row(board, row), **_csv_standing(standing, row)}
             for column, cell in zip(board.columns, row.cells, strict=True):
-                yield {**_csv_row(board, row), **_csv_cell(column, cell)}
+                yield {**shared, **_csv_cell(column, cell)}
+
+
+def _csv_standing(standing: Standing, row: Row) -> dict[str, object]:
+    """Over one metric of each task; a dense row has no rank."""
+    return {
+        "average_rank": standing.rank(row),
+        "win_rate": standing.wins(row),
+        "coverage": standing.covered(row),
+    }
 
 
 def _csv_row(board: Board, row: Row) -> dict[str, object]:
@@ -93,14 +112,17 @@ def _csv_cell(column: Column, cell: Cell) -> dict[str, object]:
         "num_examples": column.num_examples if cell.value is not None else None,
         "value": cell.value,
         "stderr": cell.stderr,
-        "seed_sd": cell.seed_sd,
         "retained_percent": cell.retained,
         "status": cell.reason or "ok",
+        "seeds": len(column.seeds),
+        "sd": cell.sd,
+        "mark": "best" if cell.best else "tie" if cell.tie else "",
+        "p_holm": cell.holm,
     }
 
 
-def to_markdown(leaderboard: Leaderboard) -> str:
-    """A table for each model and budget."""
+def to_markdown(leaderboard: Leaderboard, papers: Mapping[str, Sequence[PaperTable]]) -> str:
+    """A table for each model and budget, and the papers' tables of each model (by weights_id)."""
     blocks = [f"_{_md(leaderboard.demonstration)}_"] if leaderboard.demonstration else []
     for board in leaderboard.boards:
         blocks.append(f"# {_md(board.model)}")
@@ -109,6 +131,7 @@ def to_markdown(leaderboard: Leaderboard) -> str:
             blocks.append("\n".join(_md_lines(board, table)))
             blocks += [f"{number}. {_md(note)}" for number, note in enumerate(table.notes, start=1)]
         blocks += [f"- {_md(line)}" for line in legend(board)]
+        blocks += markdown_papers(board, papers.get(board.weights_id, ()), _md)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -122,19 +145,26 @@ def heading(board: Board, table: BudgetTable) -> str:
 
 def legend(board: Board) -> list[str]:
     """How the tables of a model are read: errors, retained, the key of each column, calibrations."""
-    seeds = (
-        ", and in a column of several seeds, which holds their mean, their standard deviation (ddof 1)"
-        if any(column.seeds > 1 for column in board.columns)
-        else ""
-    )
     reading = (
-        f"± is the standard error over documents{seeds}. Retained (ret.) is in percent of the dense model: "
+        "± is the standard error over documents. Retained (ret.) is in percent of the dense model: "
         "pruned/dense, and dense/pruned where lower is better. Best in bold, second underlined, "
-        "equal figures alike; removed is in percent of the dense model's projection parameters."
+        "equal figures alike; † was not shown to be worse than the best of its column (paired on documents, "
+        "Holm over the table, 5 %). Removed is in percent of the dense model's projection parameters."
     )
     lines = [reading, *_keys(board)]
+    if any(len(column.seeds) > 1 for column in board.columns):
+        lines.append("sd is the sample standard deviation over seeds; a value is the mean over them.")
+    lines += [
+        f"{mean.name}: {', '.join(board.columns[i].name for i in mean.members)}" for mean in board.means
+    ]
     if board.means:
         lines.append("The error of a mean takes documents of different tasks as independent.")
+    if few := sorted(
+        {board.columns[i].name for table in board.tables for i in table.mute if i < len(board.columns)}
+    ):
+        lines.append(
+            f"No † is given where the documents are too few to tell any two rows apart: {', '.join(few)}."
+        )
     return lines + [f"{mark}: calibrated on {name}" for mark, name in board.calibrations.items()]
 
 
@@ -171,20 +201,23 @@ def _md_cell(cell: Cell) -> str:
         return f"{HOLE} [{cell.note}]" if cell.note else HOLE
     value = f"**{cell.text}**" if cell.best else f"<u>{cell.text}</u>" if cell.second else cell.text
     error = f" ± {cell.error}" if cell.error else ""
-    return value + error + (f" ({cell.retained_text} %)" if cell.retained_text else "")
+    spread = f" (sd {cell.spread})" if cell.spread else ""
+    tie = "†" if cell.tie else ""
+    return value + tie + error + spread + (f" ({cell.retained_text} %)" if cell.retained_text else "")
 
 
 def _md(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|<>#])", r"\\\1", " ".join(text.split()))
 
 
-def to_latex(leaderboard: Leaderboard) -> str:
-    """A booktabs table for each model and budget."""
+def to_latex(leaderboard: Leaderboard, papers: Mapping[str, Sequence[PaperTable]]) -> str:
+    """A booktabs table for each model and budget, and the papers' tables of each model (by weights_id)."""
     blocks = [f"% {' '.join(leaderboard.demonstration.split())}"] if leaderboard.demonstration else []
     blocks.append("% Needs \\usepackage{booktabs}.")
     for board in leaderboard.boards:
         for table in board.tables:
             blocks.append("\n".join(_latex_lines(leaderboard, board, table)))
+        blocks += latex_papers(board, papers.get(board.weights_id, ()), latex)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -229,10 +262,17 @@ def _latex_cell(cell: Cell) -> tuple[str, str]:
         return (f"--$^{{{cell.note}}}$" if cell.note else "--"), ""
     value = latex(cell.text)
     value = f"\\textbf{{{value}}}" if cell.best else f"\\underline{{{value}}}" if cell.second else value
+    tie = r"$^{\dagger}$" if cell.tie else ""
     error = f" {{\\scriptsize$\\pm${latex(cell.error)}}}" if cell.error else ""
-    return value + error, cell.retained_text
+    spread = f" {{\\scriptsize sd {latex(cell.spread)}}}" if cell.spread else ""
+    return value + tie + error + spread, cell.retained_text
 
 
 def latex(text: str) -> str:
-    """Text with LaTeX's special characters escaped, on one line."""
-    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+    """Text on one line that compiles whatever is in it: specials are escaped, unknown letters named."""
+    return "".join(LATEX.get(letter) or _letter(letter) for letter in " ".join(text.split()))
+
+
+def _letter(letter: str) -> str:
+    known = (letter.isascii() and letter.isprintable()) or letter in ACCENTED
+    return letter if known else f"[U+{ord(letter):04X}]"

@@ -1,4 +1,4 @@
-"""The space of a study: a branch for each method, with what is tried of each of its parameters."""
+"""The space of a study: a branch for each method and budget, with what is tried of each parameter."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 
 from prunebench.config.params import parse_params
 from prunebench.config.search import Range, SearchedMethod
-from prunebench.core.budget import Budget
+from prunebench.core.budget import Budget, parse_budget
 from prunebench.core.shape import ModelShape
 from prunebench.errors import InputError
 from prunebench.methods import method_named
+from prunebench.methods.base import AnyMethod
 from prunebench.methods.space import Choices, Distribution, Floats, Ints, Scalar
 
 METHOD = "method"
@@ -22,14 +23,23 @@ Point: TypeAlias = dict[str, Scalar]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One method with its part of the space."""
+    """One method at one budget, with its part of the space."""
 
     label: str
-    """The method's name; with a number where the method stands in the file again."""
+    """The method's name; with a number where the method stands in the file again, and with the budget where
+    there are several."""
     entry: SearchedMethod
+    asked: int | str
+    """The budget as it was written."""
+    budget: Budget
     space: Mapping[str, Distribution]
     rule: Mapping[str, Any]
     """Parameters of the method's own rule: those that are fixed, without any that the method lets search."""
+
+    @property
+    def method(self) -> AnyMethod:
+        """The method itself."""
+        return method_named(self.entry.method)
 
     @property
     def size(self) -> int | None:
@@ -48,6 +58,13 @@ class Branch:
             index, digit = divmod(index, size_of(distribution) or 1)
             point[self.name(parameter)] = value_at(distribution, digit)
         return {METHOD: self.label, **dict(reversed(point.items()))}
+
+    def start(self, shape: ModelShape) -> Point | None:
+        """The setting that is the paper's rule, where it is known and was not narrowed away."""
+        values = self.method.start(shape, self.budget)
+        if not all(name in values and holds(given, values[name]) for name, given in self.space.items()):
+            return None
+        return {METHOD: self.label, **{self.name(name): values[name] for name in self.space}}
 
     def params(self, point: Mapping[str, Scalar]) -> dict[str, Any]:
         """The method's parameters at a setting."""
@@ -88,32 +105,48 @@ class Space:
         ]
 
 
-def space_of(entries: Sequence[SearchedMethod], shape: ModelShape, budget: Budget) -> Space:
-    """What the methods declare at this budget, as far as their entries leave it.
+def space_of(entries: Sequence[SearchedMethod], shape: ModelShape, budgets: Sequence[int | str]) -> Space:
+    """What the methods declare at these budgets, as far as their entries leave it.
 
     Raises:
         InputError: a range or value outside what the method declares, or nothing that could be tried.
     """
-    branches: list[Branch] = []
-    for entry in entries:
-        method = method_named(entry.method)
-        declared = method.space(shape, budget)
-        space = {name: given for name, given in declared.items() if name not in entry.params}
-        for name, given in entry.space.items():
-            where = f"{entry.method}: the space of {name}"
-            space[name] = narrowed(declared.get(name), given, where)
-            if name not in declared:
-                _check_values(entry, name, space[name])
-        again = sum(branch.entry.method == entry.method for branch in branches)
-        rule = {name: value for name, value in entry.params.items() if name not in declared}
-        label = f"{entry.method}{again + 1}" if again else entry.method
-        branches.append(Branch(label=label, entry=entry, space=space, rule=rule))
-    space = Space(branches=tuple(branches))
+    several = len(budgets) > 1
+    branches = tuple(
+        Branch(
+            label=_name(entries, place) + (f"@{asked}" if several else ""),
+            entry=entry,
+            asked=asked,
+            budget=budget,
+            space=_space(entry, declared),
+            rule={name: value for name, value in entry.params.items() if name not in declared},
+        )
+        for place, entry in enumerate(entries)
+        for asked, budget in ((asked, parse_budget(asked, shape.num_layers)) for asked in budgets)
+        for declared in (method_named(entry.method).space(shape, budget, entry.params),)
+    )
+    space = Space(branches=branches)
     if space.size == 1:
         raise InputError(
-            f"{branches[0].label} at budget {budget.layers} leaves one setting, and so nothing to search: "
-            "widen its space, or use `prunebench run`"
+            f"{branches[0].label} at budget {branches[0].budget.layers} leaves one setting, and so nothing "
+            "to search: widen its space, or use `prunebench run`"
         )
+    return space
+
+
+def _name(entries: Sequence[SearchedMethod], place: int) -> str:
+    method = entries[place].method
+    earlier = sum(entry.method == method for entry in entries[:place])
+    return f"{method}{earlier + 1}" if earlier else method
+
+
+def _space(entry: SearchedMethod, declared: Mapping[str, Distribution]) -> dict[str, Distribution]:
+    """What the method declares, without what the entry fixes, narrowed and widened as it says."""
+    space = {name: given for name, given in declared.items() if name not in entry.params}
+    for name, given in entry.space.items():
+        space[name] = narrowed(declared.get(name), given, f"{entry.method}: the space of {name}")
+        if name not in declared:
+            _check_values(entry, name, space[name])
     return space
 
 
@@ -163,6 +196,15 @@ def _inside(declared: Distribution | None, value: Scalar) -> None:
         case Floats(low, high):
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise InputError(f"{value!r} is not a number from {low} to {high}")
+
+
+def holds(distribution: Distribution, value: Scalar) -> bool:
+    """Whether a distribution has a value."""
+    try:
+        _inside(distribution, value)
+    except InputError:
+        return False
+    return True
 
 
 def _check_values(entry: SearchedMethod, name: str, distribution: Distribution) -> None:

@@ -8,59 +8,37 @@ is lost and none counts twice, wherever the driver was killed.
 import math
 import random
 import warnings
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import optuna
-from filelock import FileLock, Timeout
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from prunebench.core.fingerprint import Json, canonical_json
-from prunebench.errors import InputError, ResourceError
-from prunebench.methods.space import Choices, Distribution, Floats, Ints, Scalar
+from prunebench.methods.space import Choices, Distribution, Floats, Ints
+from prunebench.search.samplers import Sampler, make_pruner, make_sampler
 from prunebench.search.spaces import METHOD, Point, Space
+from prunebench.search.storage import open_storage
+from prunebench.search.trials import (
+    ERROR,
+    EVALUATED,
+    PLAN,
+    REACHED,
+    RETRY_OF,
+    STOPPED,
+    VARIANT,
+    Asked,
+    Tried,
+    point_of,
+    told,
+    tried_of,
+)
 
-Sampler: TypeAlias = Literal["grid", "tpe", "random", "nsga2"]
-
-IDENTITY, SAMPLER = "identity", "sampler"
-"""Attributes of a study: what it is about, and how it asks."""
-RETRY_OF, PLAN, VARIANT, EVALUATED, ERROR = "retry_of", "plan_id", "variant_key", "evaluated", "error"
-"""Attributes of a trial: the trial that it stands for, what it resolved to, whether the store lacked any of
-its scores, and why it has no value."""
-REACHED = "budget_reached"
-"""The constraint: at most 0 where the budget was met."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A setting to be tried."""
-
-    number: int
-    point: Point
-
-    @property
-    def label(self) -> str:
-        """The branch of the space."""
-        return str(self.point[METHOD])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A setting that counts: it was asked once, however often it had to be run."""
-
-    number: int
-    point: Point
-    state: Literal["complete", "infeasible", "failed", "open"]
-    value: float | None
-    plan_id: str | None
-    variant_key: str | None
-    error: str | None
+SAMPLER = "sampler"
+"""Attribute of a study: how it asks."""
 
 
 class Study:
@@ -79,12 +57,13 @@ class Study:
         """How the study asks; None before `begin`."""
         return self._study.user_attrs.get(SAMPLER)
 
-    def begin(self, sampler: Sampler, space: Space) -> None:
+    def begin(self, sampler: Sampler, space: Space, first: Sequence[Point] = ()) -> None:
         """Queue again what was left running or failed, and fix how the study asks, now that all is known.
 
         Args:
             sampler: ignored by a study that has begun before.
             space: what is searched: the space of the study, with lists where a range can be listed.
+            first: settings that a new study asks before its sampler does, if it does not ask all.
         """
         if self.sampler is None:
             self._study.set_user_attr(SAMPLER, sampler)
@@ -95,13 +74,17 @@ class Study:
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL) or trial.number in taken_over:
                 continue
             # First the queue, then the end of the old trial: a kill between the two is seen by the next run.
-            if point := _point(trial):
+            if point := point_of(trial):
                 self._study.enqueue_trial(point, user_attrs={RETRY_OF: trial.number})
         for trial in trials:
             if trial.state == TrialState.RUNNING:
                 self._study.tell(trial.number, state=TrialState.FAIL)
+        if not trials and sampler != "grid":
+            for point in first[: self._trials]:
+                self._study.enqueue_trial(point)
         # Another seed for each resumption: the same one would begin by asking the same settings again.
-        self._study.sampler = _sampler(self.sampler or sampler, self._seed + len(trials), space)
+        seed = self._seed + len(trials)
+        self._study.sampler = make_sampler(self.sampler or sampler, seed, space, self._trials)
 
     def ask(self, count: int) -> list[Asked]:
         """Up to `count` settings to try now; none when all trials are asked, or all settings."""
@@ -120,12 +103,35 @@ class Study:
         trial.set_user_attr(EVALUATED, evaluated)
         trial.set_constraint(REACHED, 0.0)
 
-    def tell(self, number: int, value: float) -> None:
-        """The value of a trial; one that is not a number is a failure."""
-        if math.isnan(value):
+    def report(self, number: int, scores: Mapping[int, float]) -> bool:
+        """Add scores of documents to a trial; whether the pruner finds it hopeless.
+
+        Args:
+            number: of the trial.
+            scores: by the document's place in the task; lower is better where the objective is minimised.
+        """
+        trial = self._running[number]
+        for document, score in scores.items():
+            trial.report(score, document)
+        return trial.should_prune()
+
+    def tell(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
+        """The values of a trial, one an objective; one that is not a number is a failure.
+
+        Args:
+            number: of the trial.
+            values: of the objectives.
+            violations: by constraint, how far it is missed: at most 0 where it is kept.
+        """
+        if any(map(math.isnan, (*values, *violations.values()))):
             self.fail(number, "the objective is not a number")
             return
-        self._study.tell(self._running.pop(number), value)
+        trial = self._running.pop(number)
+        for name, excess in violations.items():
+            trial.set_constraint(name, excess)
+        if broken := [name for name, excess in violations.items() if excess > 0]:
+            trial.set_user_attr(ERROR, f"not kept: {', '.join(broken)}")
+        self._study.tell(trial, list(values))
 
     def reject(self, number: int, reason: str, variant_key: str | None = None) -> None:
         """The setting cannot meet the budget: a violated constraint, without a value."""
@@ -136,6 +142,13 @@ class Study:
             trial.set_user_attr(VARIANT, variant_key)
         self._study.tell(trial, state=TrialState.PRUNED)
 
+    def stop(self, number: int, reason: str) -> None:
+        """The setting is hopeless: it has no value, and is not tried again."""
+        trial = self._running.pop(number)
+        trial.set_user_attr(STOPPED, True)
+        trial.set_user_attr(ERROR, reason)
+        self._study.tell(trial, state=TrialState.PRUNED)
+
     def fail(self, number: int, error: str) -> None:
         """Planning or evaluation failed: the next run tries the setting again."""
         trial = self._running.pop(number)
@@ -144,18 +157,39 @@ class Study:
 
     def tried(self) -> list[Tried]:
         """Every setting that counts, in the order in which it was asked last."""
-        return [_tried(trial) for trial in self._counted()]
+        return [tried_of(trial) for trial in self._counted()]
 
-    def best(self) -> Tried | None:
-        """The setting of the best value, the first on ties; None where none has a value."""
-        done = [trial for trial in self.tried() if trial.state == "complete" and trial.value is not None]
-        sign = 1 if self._study.direction == optuna.study.StudyDirection.MINIMIZE else -1
-        return min(done, key=lambda trial: sign * (trial.value or 0.0), default=None)
+    def front(self) -> list[Tried]:
+        """The settings that no other beats in every objective, the first of equal values; empty if none."""
+        done = {trial.number: trial for trial in self.tried() if trial.state == "complete"}
+        if len(self._study.directions) > 1:
+            best = [done[trial.number] for trial in self._study.best_trials if trial.number in done]
+            return list({trial.values: trial for trial in reversed(best)}.values())[::-1]
+        sign = 1 if self._study.direction == StudyDirection.MINIMIZE else -1
+        ranked = sorted(done.values(), key=lambda trial: sign * trial.values[0])
+        return ranked[:1]
 
     def evaluated(self) -> int:
         """Number of distinct plans that had to be scored for this study, by all its runs together."""
         trials = self._study.get_trials(deepcopy=False)
         return len({trial.user_attrs[PLAN] for trial in trials if trial.user_attrs.get(EVALUATED)})
+
+    def importances(self) -> list[dict[str, float]]:
+        """For each objective the share of each parameter in what tells good settings from bad ones.
+
+        By PED-ANOVA, which also holds where a parameter exists in some settings only. Empty where fewer than
+        two settings have values.
+        """
+        trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len({canonical_json(trial.params) for trial in trials}) < 2:
+            return [{} for _ in self._study.directions]
+        signs = [1 if way == StudyDirection.MINIMIZE else -1 for way in self._study.directions]
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            # It says that low targets count as good, which is why the signs are turned.
+            return [
+                optuna.importance.get_param_importances(self._study, target=_value(place, sign))
+                for place, sign in enumerate(signs)
+            ]
 
     @property
     def exhausted(self) -> bool:
@@ -165,10 +199,10 @@ class Study:
     def _counted(self) -> list[FrozenTrial]:
         trials = self._study.get_trials(deepcopy=False)
         taken_over = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        return [trial for trial in trials if trial.number not in taken_over and _point(trial)]
+        return [trial for trial in trials if trial.number not in taken_over and point_of(trial)]
 
     def _known(self) -> set[str]:
-        return {canonical_json(_point(trial)) for trial in self._counted()}
+        return {canonical_json(point_of(trial)) for trial in self._counted()}
 
     def _has_next(self) -> bool:
         if self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
@@ -195,6 +229,10 @@ class Study:
         return dict(trial.params)
 
 
+def _value(place: int, sign: int) -> Callable[[FrozenTrial], float]:
+    return lambda trial: sign * told(trial)[place]
+
+
 def _suggest(trial: Trial, name: str, distribution: Distribution) -> None:
     match distribution:
         case Choices(values):
@@ -205,67 +243,18 @@ def _suggest(trial: Trial, name: str, distribution: Distribution) -> None:
             trial.suggest_float(name, low, high)
 
 
-def _point(trial: FrozenTrial) -> Point:
-    """The setting of a trial, also of one that waits or was killed before all of it was drawn."""
-    fixed: Mapping[str, Scalar] = trial.system_attrs.get("fixed_params", {})
-    return {**fixed, **trial.params}
-
-
-def _tried(trial: FrozenTrial) -> Tried:
-    states: dict[TrialState, Literal["complete", "infeasible", "failed"]] = {
-        TrialState.COMPLETE: "complete",
-        TrialState.PRUNED: "infeasible",
-        TrialState.FAIL: "failed",
-    }
-    return Tried(
-        number=trial.number,
-        point=_point(trial),
-        state=states.get(trial.state, "open"),
-        value=trial.value if trial.state == TrialState.COMPLETE else None,
-        plan_id=trial.user_attrs.get(PLAN),
-        variant_key=trial.user_attrs.get(VARIANT),
-        error=trial.user_attrs.get(ERROR),
-    )
-
-
-def _sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
-    match sampler:
-        case "tpe":
-            with warnings.catch_warnings():
-                # `group` is marked experimental; it models the parameters of each method on their own.
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                return TPESampler(seed=seed, multivariate=True, group=len(space.branches) > 1)
-        case "nsga2":
-            return NSGAIISampler(seed=seed)
-        case "grid" | "random":
-            # A grid is queued setting by setting, and its sampler never asked.
-            return RandomSampler(seed=seed)
-
-
-def sampler_for(asked: Literal["auto"] | Sampler, space: Space, trials: int) -> Sampler:
-    """The sampler of a new study: for `auto` every setting where that takes at most `trials`, else TPE.
-
-    Raises:
-        InputError: a grid over a continuous range.
-    """
-    if asked == "auto":
-        return "grid" if space.size is not None and space.size <= trials else "tpe"
-    if asked == "grid" and space.size is None:
-        raise InputError(f"a grid needs a finite space: list the values of {', '.join(space.endless())}")
-    return asked
-
-
 @contextmanager
 def open_study(
     *,
     folder: Path,
     name: str,
     url: str | None,
-    direction: Literal["minimize", "maximize"],
+    directions: Sequence[Literal["minimize", "maximize"]],
     identity: Mapping[str, Json],
     space: Space,
     trials: int,
     seed: int,
+    pruning: float | None = None,
 ) -> Generator[Study]:
     """Open or make the study `name`, for this process alone.
 
@@ -273,77 +262,23 @@ def open_study(
         folder: holds the journal NAME.journal, and what keeps a second driver away.
         name: of the study, in the journal or in the database.
         url: of a database; None for the journal.
-        direction: which way the objective is better.
+        directions: which way each objective is better.
         identity: what the study is about; a study about something else is refused.
         space: as it is declared.
         trials: the most settings that may be asked.
         seed: of what is drawn.
+        pruning: p-value from which on a trial counts as hopeless; None evaluates every trial whole.
 
     Raises:
-        InputError: the study of that name is about something else, or the journal is damaged.
+        InputError: the study of that name is about something else, or the journal is another's or damaged.
         ResourceError: the storage cannot be reached, or another process searches with this study.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    lock = FileLock(folder / f".{name}.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise ResourceError(
-            f"another process runs the search '{name}' on this store: wait for it, or change search.name"
-        ) from error
-    try:
-        storage = _journal(folder / f"{name}.journal") if url is None else _database(url)
-        study = optuna.create_study(
-            storage=storage, study_name=name, direction=direction, load_if_exists=True
-        )
-        _check_identity(study, dict(identity))
+    with open_storage(
+        folder=folder,
+        name=name,
+        url=url,
+        directions=directions,
+        identity=identity,
+        pruner=make_pruner(pruning),
+    ) as study:
         yield Study(study, space, trials, seed)
-    finally:
-        lock.release()
-
-
-def _journal(path: Path) -> BaseStorage:
-    _mend(path)
-    try:
-        return JournalStorage(JournalFileBackend(str(path)))
-    except (ValueError, KeyError) as error:
-        raise InputError(f"{path} is no journal of a study, or damaged ({error}): move it away") from error
-
-
-def _mend(path: Path) -> None:
-    """Cut off a torn last line, which a killed writer leaves and which no line may follow."""
-    if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
-
-
-def _database(url: str) -> BaseStorage:
-    # Imported here because a journal does without it.
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-
-    try:
-        return RDBStorage(url)
-    # Neither message is passed on, nor the URL: both may hold a password.
-    except ArgumentError as error:
-        raise InputError(
-            "search.storage is no URL of a kind of database known here, such as sqlite:///study.db"
-        ) from error
-    except (SQLAlchemyError, ImportError) as error:
-        raise ResourceError(
-            f"the study's storage ({url.partition(':')[0]}) cannot be opened: {type(error).__name__}; "
-            "check search.storage, or leave it out for a journal in the store"
-        ) from error
-
-
-def _check_identity(study: optuna.Study, identity: dict[str, Any]) -> None:
-    known = study.user_attrs.get(IDENTITY)
-    if known is None and not study.get_trials(deepcopy=False):
-        study.set_user_attr(IDENTITY, identity)
-        return
-    if known == identity:
-        return
-    differs = [key for key in identity if (known or {}).get(key) != identity[key]]
-    raise InputError(
-        f"the study '{study.study_name}' is of another search (other {', '.join(differs)}): "
-        "give search.name another name, or restore the settings"
-    )

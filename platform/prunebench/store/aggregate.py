@@ -6,7 +6,7 @@ the usual sd / sqrt(n).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +64,54 @@ def standard_error(metric: str, values: npt.NDArray[np.float64], weights: npt.ND
     if count < 2 or total == 0:
         return math.nan
     ratio = _sum(values) / total
-    squares = _sum((values - ratio * weights) ** 2)
+    # An infinite value has no error: inf - inf is the NaN that says so.
+    with np.errstate(invalid="ignore"):
+        squares = _sum((values - ratio * weights) ** 2)
     return AGGREGATES.get(metric, MEAN).slope(ratio) * math.sqrt(count / (count - 1) * squares) / total
+
+
+def summaries(
+    metrics: Sequence[str],
+    starts: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+) -> Iterator[tuple[float, float]]:
+    """`summary` of many groups of documents, which lie one after another: the same numbers, in less time.
+
+    Args:
+        metrics: of each group.
+        starts: place of each group's first document, ascending from 0.
+        values: Σ value of each document, shape (documents,).
+        weights: Σ weight of each document, shape (documents,).
+    """
+    stops = [*starts[1:].tolist(), len(values)]
+    edges = list(zip(starts.tolist(), stops, strict=True))
+    finite = np.logical_and.reduceat(np.isfinite(values) & np.isfinite(weights), starts)
+    sums, totals = (_sums(array, edges, finite) for array in (values, weights))
+    with np.errstate(all="ignore"):
+        ratios = np.array(sums) / np.array(totals)
+        squares = (values - np.repeat(ratios, np.diff([*starts, len(values)])) * weights) ** 2
+    finite &= np.logical_and.reduceat(np.isfinite(squares), starts)
+    spreads = _sums(squares, edges, finite)
+    for place, (metric, (start, stop)) in enumerate(zip(metrics, edges, strict=True)):
+        count, total = stop - start, totals[place]
+        if count < 2 or not finite[place]:
+            yield summary(metric, values[start:stop], weights[start:stop])
+            continue
+        slope = AGGREGATES.get(metric, MEAN).slope(sums[place] / total)
+        stderr = slope * math.sqrt(count / (count - 1) * spreads[place]) / total
+        yield aggregate(metric, sums[place], total), stderr
+
+
+def _sums(
+    values: npt.NDArray[np.float64], edges: Sequence[tuple[int, int]], finite: npt.NDArray[np.bool_]
+) -> list[float]:
+    """The correctly rounded sum of each group; NaN for those that are not finite."""
+    listed = values.tolist()
+    return [
+        math.fsum(listed[start:stop]) if whole else math.nan
+        for (start, stop), whole in zip(edges, finite.tolist(), strict=True)
+    ]
 
 
 def summary(

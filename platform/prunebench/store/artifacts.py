@@ -83,7 +83,8 @@ def save_planned(root: Path, done: PlanDone) -> None:
     """Keep what a probe method answered as planned/KEY.json."""
     path = root / "planned" / f"{file_key(done.key)}.json"
     if not path.exists():
-        write_atomic(path, canonical_json({**asdict(done), "warnings": list(done.warnings)}).encode())
+        lists = {"warnings": list(done.warnings), "others": list(done.others)}
+        write_atomic(path, canonical_json({**asdict(done), **lists}).encode())
 
 
 def load_planned(root: Path, key: str) -> PlanDone | None:
@@ -97,8 +98,8 @@ def load_planned(root: Path, key: str) -> PlanDone | None:
         return None
     try:
         data = json.loads(path.read_text())
-        warnings = tuple(data.pop("warnings"))
-        return PlanDone(**data, warnings=warnings)
+        warnings, others = tuple(data.pop("warnings")), tuple(data.pop("others", ()))
+        return PlanDone(**data, warnings=warnings, others=others)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged ({error!r}): {MEND}") from error
 
@@ -125,6 +126,11 @@ def exam_key(unit: Unit) -> dict[str, str | int]:
 def exam_id(unit: Unit) -> str:
     """16 hex digits; results of equal exam_id differ in nothing but the plan."""
     return sha256_json(exam_key(unit))[:16]
+
+
+def exam_group(unit: Unit) -> str:
+    """16 hex digits; exams of one group differ in nothing but the seed."""
+    return sha256_json({name: value for name, value in exam_key(unit).items() if name != "seed"})[:16]
 
 
 def save_exam(root: Path, units: Sequence[Unit]) -> str:

@@ -165,8 +165,9 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None = None
         FileNotFoundError: another process folded it away.
     """
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=columns)
+        repeated = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        with pq.ParquetFile(path, read_dictionary=repeated) as file:
+            table = file.read(columns=columns or schema.names)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         return table.select(wanted.names).cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, OSError) as error:

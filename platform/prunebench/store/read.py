@@ -15,10 +15,10 @@ from prunebench.store.keyed import read_parquet, retry_when_folded
 from prunebench.store.layout import check_store
 from prunebench.store.samples import SAMPLE_TABLE
 from prunebench.store.samples import samples_table as _samples_table
-from prunebench.store.schema import RESULTS, VARIANTS
+from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
 
 FAILURE_COLUMNS = ("key", "attempt", "error", "traceback", "failed_at", "superseded")
-RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json")
+RUN_COLUMNS = ("run_id", "started_at", "ended_at", "status", "record_json", "units", "seconds", "workers")
 EVENT_COLUMNS = ("run_id", "unit_id", "worker", "host", "seconds", "attempt", "at")
 
 
@@ -29,6 +29,23 @@ def samples_table(root: Path, plan_ids: Collection[str] | None = None) -> pa.Tab
         InputError: not a store, or a torn file, named.
     """
     return _samples_table(check_store(root), plan_ids)
+
+
+def plans_by_file(root: Path) -> dict[Path, list[str]]:
+    """The plans that each file of samples holds scores of, in the order in which readers take the files.
+
+    Raises:
+        InputError: not a store, or a torn file, named.
+    """
+    check_store(root)
+
+    def read() -> dict[Path, list[str]]:
+        files = SAMPLE_TABLE.files(root)
+        return {
+            path: read_parquet(path, SAMPLES, ["plan_id"])["plan_id"].unique().to_pylist() for path in files
+        }
+
+    return retry_when_folded(read)
 
 
 def read_samples(root: Path) -> pd.DataFrame:
@@ -67,8 +84,8 @@ def read_variants(root: Path) -> pd.DataFrame:
     return variants_table(root).to_pandas()
 
 
-def read_results(root: Path) -> pd.DataFrame:
-    """The results as they were last derived.
+def results_table(root: Path) -> pa.Table:
+    """The results as they were last derived, as a table of `schema.RESULTS`.
 
     Raises:
         InputError: not a store, or a torn file, named.
@@ -79,7 +96,12 @@ def read_results(root: Path) -> pd.DataFrame:
         tables = [read_parquet(path, RESULTS) for path in sorted(folder.glob("[!.]*.parquet"))]
         return pa.concat_tables([RESULTS.empty_table(), *tables])
 
-    return retry_when_folded(read).to_pandas()
+    return retry_when_folded(read)
+
+
+def read_results(root: Path) -> pd.DataFrame:
+    """`results_table` as a frame."""
+    return results_table(root).to_pandas()
 
 
 def units_present(root: Path) -> set[str]:
@@ -129,10 +151,15 @@ def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def read_runs(root: Path) -> pd.DataFrame:
-    """One row a run; `status` is `killed or running` where the run wrote no end."""
+    """One row a run; `status` is `killed or running` where the run wrote no end.
+
+    `units` and `seconds` are of what came back to it, and `workers` names who computed that.
+    """
     rows = []
     for run_id, lines in run_lines(root):
         end = next((line for line in lines if line["event"] == "end"), {})
+        units = [line for line in lines if line["event"] == "unit"]
+        workers = sorted({f"{unit['worker']} on {unit['host']}" for unit in units})
         rows.append(
             {
                 "run_id": run_id,
@@ -140,6 +167,9 @@ def read_runs(root: Path) -> pd.DataFrame:
                 "ended_at": end.get("ended_at"),
                 "status": end.get("status", "killed or running"),
                 "record_json": json.dumps(lines[0]["record"], sort_keys=True),
+                "units": len(units),
+                "seconds": sum(unit["seconds"] for unit in units),
+                "workers": ", ".join(workers),
             }
         )
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))

@@ -130,7 +130,45 @@ TRIALS = _schema(
     variant_key=pa.string(),
     error=pa.string(),
 )
-"""Derived from a study, which is the truth: its settings in the order in which they were asked."""
+"""Derived from a study, which is the truth: its settings in the order in which they were asked. `value` is
+the first objective's."""
+
+TRIAL_VALUES = _schema(study=pa.string(), trial=pa.int64(), objective=pa.string(), value=pa.float64())
+"""Derived as TRIALS: every objective of every setting that has values."""
+
+
+EXTERNAL_RESULTS = _schema(
+    external_id=pa.string(),
+    source=pa.string(),
+    name=pa.string(),
+    model_args=pa.string(),
+    harness=pa.string(),
+    harness_version=pa.string(),
+    task=pa.string(),
+    task_version=pa.string(),
+    shots=pa.int64(),
+    metric=pa.string(),
+    filter=pa.string(),
+    value=pa.float64(),
+    stderr=pa.float64(),
+    num_examples=pa.int64(),
+    higher_is_better=pa.bool_(),
+    config_json=pa.string(),
+    evaluated_at=pa.timestamp("us", tz="UTC"),
+)
+"""What another program reported: one metric of one task. `external_id` is of the file that it was read of."""
+
+EXTERNAL_SAMPLES = _schema(
+    external_id=pa.string(),
+    task=pa.string(),
+    filter=pa.string(),
+    metric=pa.string(),
+    doc_id=pa.int64(),
+    doc_hash=pa.string(),
+    value=pa.float64(),
+    weight=pa.float64(),
+)
+"""Its scores document by document. `doc_hash` is made as that of our own documents of lm-eval tasks."""
 
 
 def table_of(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:

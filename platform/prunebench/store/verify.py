@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from prunebench.core.fingerprint import sha256_text
 from prunebench.errors import InputError
 from prunebench.store.append import MEND, parquet_bytes, read_lines, temporaries
 from prunebench.store.artifacts import load_exam, load_plan, load_planned, load_stats
+from prunebench.store.external import TABLES, external_files
 from prunebench.store.generations import GENERATION_TABLE
 from prunebench.store.keyed import KeyedTable, is_part, read_parquet
 from prunebench.store.layout import check_store
@@ -45,7 +46,14 @@ def verify(root: Path) -> list[Finding]:
     """
     check_store(root)
     keyed = [finding for kind in KEYED for finding in _keyed(root, kind)]
-    return [*keyed, *_variants(root), *_files(root), *_temporary(root)]
+    return [*keyed, *_variants(root), *_external(root), *_files(root), *_temporary(root)]
+
+
+def _external(root: Path) -> Iterator[Finding]:
+    for kind, schema in TABLES.items():
+        for path in external_files(root, kind):
+            for finding in _table(path, schema)[1]:
+                yield replace(finding, remedy="delete it and run `prunebench import` on its file again")
 
 
 def _table(path: Path, schema: pa.Schema) -> tuple[pa.Table, list[Finding]]:

@@ -8,16 +8,17 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from prunebench.core.fingerprint import canonical_json
 from prunebench.core.unit import Failed, Generated, GenerateItem, Generation, Message, Sample, Unit, UnitDone
-from prunebench.data.tasks import Document, Question
+from prunebench.data.tasks import Question
 from prunebench.errors import InputError
 from prunebench.evaluation.generation.base import Engine, Request, Sampling, request_seed
 from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.scoring import grader_named
-from prunebench.evaluation.versions import backend_version
+from prunebench.evaluation.scoring.base import Grader
+from prunebench.evaluation.scoring.diagnostics import diagnosed, is_unclosed
+from prunebench.evaluation.versions import GRADERS, backend_version
 
 
 @dataclass(kw_only=True)
@@ -25,8 +26,9 @@ class Writing:
     """Runs one item."""
 
     item: GenerateItem
-    tools: Callable[[], tuple[Engine, Codec]]
-    """The engine and the tokenizer; not called where everything is written already."""
+    engine: Callable[[], Engine]
+    """Not called where everything is written already."""
+    codec: Codec
     allow_code_execution: bool
     threads: int
     """Graders at work at once."""
@@ -34,7 +36,15 @@ class Writing:
     _grading: int = 0
 
     def messages(self) -> Generator[Message]:
-        """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last."""
+        """`Generated`, then `UnitDone` or `Failed`, of each unit; an exception of the engine comes last.
+
+        Raises:
+            ResourceError: the machine lacks what a grader needs; nothing is written then.
+        """
+        for grader in {
+            self._question(place).grader for place in range(len(self.item.units))
+        } & GRADERS.keys():
+            grader_named(grader, allow_code_execution=self.allow_code_execution)
         with ThreadPoolExecutor(self.threads, thread_name_prefix="grader") as pool:
             open_places = []
             for place, unit in enumerate(self.item.units):
@@ -60,7 +70,7 @@ class Writing:
     def _written(self, places: list[int]) -> Iterator[tuple[int, Generation | Exception, float]]:
         """The place of each unit with its text or why it has none, and the seconds since the one before."""
         _same_version(self.item.units[places[0]])
-        engine, codec = self.tools()
+        engine, codec = self.engine(), self.codec
         requests: dict[int, Request] = {}
         for place in places:
             try:
@@ -81,20 +91,35 @@ class Writing:
     def _submit(self, pool: ThreadPoolExecutor, place: int, generation: Generation, seconds: float) -> None:
         self._grading += 1
         unit, document = self.item.units[place], self.item.documents[place]
-        pool.submit(lambda: self._graded.put(self._grade(unit, document, generation, seconds)))
+        # Here and not beside the others: a tokenizer is not to be used by two threads at once.
+        tokens = self.codec.text_ids(generation.text)
+        prompt = self.codec.decode(self.codec.encode(self._question(place)))
+        in_thought = is_unclosed(prompt, in_thought=False)
+
+        def samples() -> tuple[Sample, ...]:
+            graded = self._grader(place).grade(self._question(place), generation)
+            whole = diagnosed(graded, generation, tokens, in_thought=in_thought)
+            detail = {**whole.detail, "generation_id": unit.generation_id}
+            return replace(whole, detail=detail).samples(document)
+
+        pool.submit(lambda: self._graded.put(_graded(unit, samples, seconds)))
+
+    def _grader(self, place: int) -> Grader:
+        return grader_named(self._question(place).grader, allow_code_execution=self.allow_code_execution)
 
     def _finished(self, *, wait: bool = False) -> Iterator[Message]:
         while self._grading and (wait or not self._graded.empty()):
             self._grading -= 1
             yield self._graded.get()
 
-    def _grade(self, unit: Unit, document: Document, generation: Generation, seconds: float) -> Message:
-        started = time.perf_counter()
-        try:
-            samples = _samples(unit, document, generation, self.allow_code_execution)
-        except Exception as error:  # noqa: BLE001 (a grader's fault is the row of this one document)
-            return failed(unit, error)
-        return UnitDone(unit=unit, samples=samples, seconds=seconds + time.perf_counter() - started)
+
+def _graded(unit: Unit, samples: Callable[[], tuple[Sample, ...]], seconds: float) -> Message:
+    started = time.perf_counter()
+    try:
+        graded = samples()
+    except Exception as error:  # noqa: BLE001 (a grader's fault is the row of this one document)
+        return failed(unit, error)
+    return UnitDone(unit=unit, samples=graded, seconds=seconds + time.perf_counter() - started)
 
 
 def failed(unit: Unit, error: Exception) -> Failed:
@@ -136,24 +161,3 @@ def _request(unit: Unit, question: Question, codec: Codec) -> Request:
             f"{sampling.context} has to hold it and an answer: raise the engine's max_model_len"
         )
     return Request(prompt=prompt, sampling=sampling, seed=request_seed(unit), stop=question.stop)
-
-
-def _samples(
-    unit: Unit, document: Document, generation: Generation, allow_code_execution: bool
-) -> tuple[Sample, ...]:
-    question = document.payload
-    assert isinstance(question, Question)
-    grader = grader_named(question.grader, allow_code_execution=allow_code_execution)
-    graded = grader.grade(question, generation)
-    detail = canonical_json({**graded.detail, "generation_id": unit.generation_id})
-    return tuple(
-        Sample(
-            doc_id=document.doc_id,
-            doc_hash=document.doc_hash,
-            metric=metric,
-            value=float(value),
-            detail=detail,
-            status=graded.status,
-        )
-        for metric, value in sorted(graded.metrics.items())
-    )

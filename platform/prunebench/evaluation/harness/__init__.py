@@ -1,0 +1,1 @@
+"""lm-eval's tasks without its scheduler: only here is it imported."""

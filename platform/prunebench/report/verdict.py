@@ -1,0 +1,176 @@
+"""Which row to choose at which budget, and how sure that is: what the page says first of a model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prunebench.report.board import Board, Row
+from prunebench.report.metric_test import detectable_text
+from prunebench.report.metrics import HOLE, Metric, counted
+from prunebench.report.papers import PaperTable
+from prunebench.report.standing import quality_places
+
+MOST_LINES = 6
+"""Tasks that get a line of their own; beyond it their averages and the perplexities speak for them."""
+MOST_NAMES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What one task, or the average of one recipe, says at one budget."""
+
+    what: str
+    best: str
+    value: str
+    error: str
+    retained: str
+    alike: str
+    """Rows that were not shown to be worse, in words."""
+    worse: str
+    """How many were."""
+    detectable: str
+    documents: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One budget."""
+
+    budget_layers: int
+    lines: tuple[Line, ...]
+    safe: tuple[str, ...]
+    """Rows that no line shows to be worse than its best; empty where no line can tell."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """One column of one table of one budget."""
+
+    what: str
+    metric: Metric
+    place: int
+    rows: Sequence[Row]
+    detectable: float | None
+    mute: bool
+    documents: int | None
+
+
+def verdicts(board: Board, papers: Sequence[PaperTable]) -> list[Verdict]:
+    """One for each budget at which something was pruned."""
+    found = []
+    for number, table in enumerate(board.tables):
+        if not table.budget_layers:
+            continue
+        sources = [source for source in _sources(board, papers, number) if _known(source)]
+        safe = _safe([source for source in sources if not source.mute])
+        found.append(
+            Verdict(
+                budget_layers=table.budget_layers,
+                lines=tuple(map(_line, sources)),
+                safe=tuple(safe),
+                sentence=_sentence(sources, safe),
+            )
+        )
+    return found
+
+
+def _sources(board: Board, papers: Sequence[PaperTable], number: int) -> Iterator[_Source]:
+    table = board.tables[number]
+    for paper in papers:
+        if paper.complete and not paper.recipe.borrowed:
+            block = paper.blocks[number]
+            place = len(paper.columns)
+            yield _Source(
+                what=f"average of {counted(len(paper.columns), 'task')} ({paper.recipe.name})",
+                metric=paper.recipe.average_metric,
+                place=place,
+                rows=block.rows,
+                detectable=block.tests.detectable[place],
+                mute=place in block.tests.mute,
+                documents=sum(column.num_examples or 0 for column in paper.columns),
+            )
+    places = quality_places(board)
+    if len(places) > MOST_LINES:
+        places = [place for place in places if not board.columns[place].metric.averages][:MOST_LINES]
+    for place in places:
+        column = board.columns[place]
+        yield _Source(
+            what=f"{column.name}: {column.metric.title}",
+            metric=column.metric,
+            place=place,
+            rows=table.rows,
+            detectable=table.detectable[place] if table.detectable else None,
+            mute=place in table.mute,
+            documents=column.num_examples,
+        )
+
+
+def _pruned(source: _Source) -> list[Row]:
+    return [row for row in source.rows if not row.label.dense]
+
+
+def _known(source: _Source) -> bool:
+    return any(row.all_cells[source.place].value is not None for row in _pruned(source))
+
+
+def _line(source: _Source) -> Line:
+    rows = _pruned(source)
+    cells = [row.all_cells[source.place] for row in rows]
+    best = [row for row, cell in zip(rows, cells, strict=True) if cell.best]
+    if not best and len([cell for cell in cells if cell.value is not None]) == 1:
+        best = [row for row, cell in zip(rows, cells, strict=True) if cell.value is not None]
+    told = best[0].all_cells[source.place] if best else None
+    alike = [row.label.name for row, cell in zip(rows, cells, strict=True) if cell.tie]
+    worse = [cell for cell in cells if cell.holm is not None and not cell.tie and not cell.best]
+    return Line(
+        what=source.what,
+        best=names([row.label.name for row in best]) or HOLE,
+        value=told.text if told else HOLE,
+        error=told.error if told else "",
+        retained=told.retained_text if told else "",
+        alike="too few documents to tell" if source.mute else names(alike) or "no other row",
+        worse=HOLE if source.mute else str(len(worse)),
+        detectable=detectable_text(source.metric, source.detectable),
+        documents=HOLE if source.documents is None else str(source.documents),
+    )
+
+
+def _safe(sources: Sequence[_Source]) -> list[str]:
+    """Names of rows that are the best or not shown worse wherever documents can tell."""
+    if not sources:
+        return []
+    by_line = [
+        {row.label.name for row in _pruned(source) if (cell := row.all_cells[source.place]).best or cell.tie}
+        for source in sources
+    ]
+    return [row.label.name for row in _pruned(sources[0]) if all(row.label.name in one for one in by_line)]
+
+
+def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
+    if not sources:
+        return "nothing has a value yet."
+    lines = counted(len(sources), "measure")
+    wins: dict[str, int] = {}
+    for source in sources:
+        for row in _pruned(source):
+            if row.all_cells[source.place].best:
+                wins[row.label.name] = wins.get(row.label.name, 0) + 1
+    if not wins:
+        return "only one row has a value: there is nothing to choose."
+    most = max(wins.values())
+    leaders = [name for name, count in wins.items() if count == most]
+    told = f"{names(leaders)} best on {most} of {lines}"
+    if all(source.mute for source in sources):
+        return f"{told}; the documents are too few to tell rows apart."
+    others = [name for name in safe if name not in leaders]
+    told += "." if set(leaders) <= set(safe) else ", but shown to be worse than the best of another."
+    if not others:
+        return f"{told} Every other row is shown to be worse than the best by some measure."
+    return f"{told} Also not shown to be worse than the best by any measure: {names(others)}."
+
+
+def names(of: Sequence[str]) -> str:
+    """Names with commas, cut where there are many."""
+    unique = list(dict.fromkeys(of))
+    more = f" and {len(unique) - MOST_NAMES} more" if len(unique) > MOST_NAMES else ""
+    return ", ".join(unique[:MOST_NAMES]) + more
