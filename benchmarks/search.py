@@ -97,7 +97,7 @@ def timed(search: Search, store: Path, worker: Worker) -> tuple[Found, float]:
         ) as study,
     ):
         hunt = Hunt(quest, session, study)
-        hunt.try_rules()
+        hunt.begin()
         began = time.perf_counter()
         while asked := study.ask(settings.parallel):
             hunt.score(asked)

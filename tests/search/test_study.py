@@ -315,11 +315,14 @@ def test_importances_tell_the_parameter_that_matters(tmp_path):
 
 def test_a_study_that_does_not_ask_all_asks_the_papers_settings_first(tmp_path):
     space = space_of([SearchedMethod(method="layertrim"), SearchedMethod(method="lorp")], SHAPE, [3])
-    starts = [start for branch in space.branches if (start := branch.start(SHAPE)) is not None]
+    starts = [start for branch in space.branches if (start := branch.start(SHAPE, {})) is not None]
     trim = {"method": "layertrim", "layertrim.k": 6, "layertrim.score": "energy_weight"}
     assert starts == [{**trim, "layertrim.layer_choice": "block_bi"}]
     narrow = SearchedMethod(method="layertrim", space={"score": ["weight"]})
-    assert space_of([narrow], SHAPE, [3]).branches[0].start(SHAPE) is None
+    assert space_of([narrow], SHAPE, [3]).branches[0].start(SHAPE, {}) is None
+    found = space.branch("lorp").start(SHAPE, {"clusters": 4, "rls": 0.5})
+    assert found == {"method": "lorp", "lorp.clusters": 4}
+    assert space.branch("lorp").start(SHAPE, {"clusters": 7}) is None
     for _ in range(2):
         with opened(tmp_path, space, trials=6) as study:
             study.begin("random", space, starts)

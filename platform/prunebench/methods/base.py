@@ -137,7 +137,7 @@ class Method(ABC, Generic[ParamsT]):
         return {}
 
     def start(self, shape: ModelShape, budget: Budget) -> Mapping[str, Scalar]:
-        """Where in its space the paper's rule lies, as far as that is known before anything is measured."""
+        """Where in its space the paper's rule lies, as far as `plan` does not say so in `chosen`."""
         return {}
 
     def distinct(

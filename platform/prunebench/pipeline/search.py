@@ -5,6 +5,7 @@ resolves to a plan already scored costs nothing. Only when the search is over ar
 papers' own rules put to the other tasks.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,7 @@ def run_search(
         ) as study,
     ):
         hunt = Hunt(quest, session, study)
-        hunt.try_rules()
+        hunt.begin()
         try:
             while asked := study.ask(settings.parallel):
                 hunt.score(asked)
@@ -86,7 +87,7 @@ class Hunt:
     """A running search."""
 
     def __init__(self, quest: Quest, session: Session, study: Study) -> None:
-        """Measure, list what can be listed of the space, and let the study begin.
+        """Measure, and list what can be listed of the space.
 
         Raises:
             IncompleteError: measurements failed.
@@ -101,21 +102,25 @@ class Hunt:
         self.pieces = {branch.label: pieces_of(quest, self.seen, branch) for branch in quest.space.branches}
         listed = Space(branches=tuple(listed_branch(b, self.pieces[b.label]) for b in quest.space.branches))
         goals = len(settings.objective)
-        sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials, goals)
-        self.space = listed if sampler == "grid" else quest.space
-        shape = quest.subject.checkpoint.shape
-        starts = [start for branch in self.space.branches if (start := branch.start(shape)) is not None]
-        study.begin(sampler, self.space, starts)
+        self.sampler = study.sampler or sampler_for(settings.sampler, listed, settings.trials, goals)
+        self.space = listed if self.sampler == "grid" else quest.space
         self.scores = Scores(quest, session)
         self.rules: tuple[tuple[Row, Variant | None], ...] = ()
         """The papers' own rules and what they came to."""
 
-    def try_rules(self) -> None:
-        """Plan and evaluate each method as its paper sets it."""
+    def begin(self) -> None:
+        """Plan and evaluate each method as its paper sets it, and begin the study with what that came to."""
         requests = {label: r for label, r in self.quest.rules.items() if isinstance(r, Request)}
         variants = dict(zip(requests, self._plan(list(requests.values())), strict=True))
         self.scores.evaluate(list(variants.values()))
         self.rules = tuple(self._rule(b, variants.get(b.label)) for b in self.quest.space.branches)
+        shape = self.quest.subject.checkpoint.shape
+        starts = [
+            branch.start(shape, json.loads(variants[branch.label].chosen_json))
+            for branch in self.space.branches
+            if branch.label in variants
+        ]
+        self.study.begin(self.sampler, self.space, [start for start in starts if start is not None])
 
     def score(self, asked: Sequence[Asked]) -> None:
         """Plan and evaluate settings together, and tell the study what each came to."""

@@ -59,9 +59,14 @@ class Branch:
             point[self.name(parameter)] = value_at(distribution, digit)
         return {METHOD: self.label, **dict(reversed(point.items()))}
 
-    def start(self, shape: ModelShape) -> Point | None:
-        """The setting that is the paper's rule, where it is known and was not narrowed away."""
-        values = self.method.start(shape, self.budget)
+    def start(self, shape: ModelShape, chosen: Mapping[str, Any]) -> Point | None:
+        """The setting that the paper's rule comes to, if that can be told and was not narrowed away.
+
+        Args:
+            shape: of the model.
+            chosen: what the method chose where its parameters left room, under its rule.
+        """
+        values = {**self.method.start(shape, self.budget), **chosen}
         if not all(name in values and holds(given, values[name]) for name, given in self.space.items()):
             return None
         return {METHOD: self.label, **{self.name(name): values[name] for name in self.space}}
