@@ -81,7 +81,7 @@ def curves(board: Board) -> list[Markup]:
     budgets = [0, *(table.budget_layers for table in board.tables if table.budget_layers)]
     pictures = []
     for place, column in enumerate(board.all_columns):
-        if lines := _lines(board, place, budgets):
+        if not column.metric.beside and (lines := _lines(board, place, budgets)):
             pictures.append(_picture(column, budgets, lines))
     return pictures
 

@@ -21,6 +21,8 @@ class Metric:
     """Stored as a fraction, printed in percent."""
     averages: bool = False
     """Whether a mean over tasks says something; a mean of perplexities is the worst one's."""
+    beside: bool = False
+    """Whether it explains a score and is none: it has no curve, and no room in a terminal."""
 
     @property
     def arrow(self) -> str:
@@ -78,16 +80,16 @@ METRICS: dict[str, Metric] = {
         Metric(name="exact_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_strict_match", better="higher", percent=True, averages=True),
         Metric(name="exact_match_flexible_extract", better="higher", percent=True, averages=True),
-        Metric(name="no_answer", better="lower", percent=True),
-        Metric(name="limit_hit", better="lower", percent=True),
-        Metric(name="timed_out", better="lower", percent=True),
-        Metric(name="arithmetic", better="higher", percent=True),
-        Metric(name="compilable", better="higher", percent=True),
-        Metric(name="acc_compilable", better="higher", percent=True),
-        Metric(name="token_limit_hit", better="lower", percent=True),
-        Metric(name="repetition", better="lower", percent=True),
-        Metric(name="unclosed_think", better="lower", percent=True),
-        Metric(name="tokens"),
+        Metric(name="no_answer", better="lower", percent=True, beside=True),
+        Metric(name="limit_hit", better="lower", percent=True, beside=True),
+        Metric(name="timed_out", better="lower", percent=True, beside=True),
+        Metric(name="arithmetic", better="higher", percent=True, beside=True),
+        Metric(name="compilable", better="higher", percent=True, beside=True),
+        Metric(name="acc_compilable", better="higher", percent=True, beside=True),
+        Metric(name="token_limit_hit", better="lower", percent=True, beside=True),
+        Metric(name="repetition", better="lower", percent=True, beside=True),
+        Metric(name="unclosed_think", better="lower", percent=True, beside=True),
+        Metric(name="tokens", beside=True),
         Metric(name="prefill_ms", better="lower"),
         Metric(name="decode_ms_per_token", better="lower"),
         Metric(name="tokens_per_s", better="higher"),

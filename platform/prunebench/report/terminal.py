@@ -1,5 +1,7 @@
 """The leaderboard in a terminal."""
 
+from collections.abc import Iterator, Sequence
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -15,27 +17,49 @@ def print_leaderboard(table: Leaderboard, console: Console) -> None:
         console.print(Text(table.demonstration, style="italic"))
     for board in table.boards:
         for budget in board.tables:
-            console.print(_fitting_table(board, budget, console))
+            for drawn in _fitting_tables(board, budget, console):
+                console.print(drawn)
+            told = {row.all_cells[place].note for row in budget.rows for place in _shown(board)}
             for number, note in enumerate(budget.notes, start=1):
-                console.print(Text(f"  [{number}] {note}", style="dim"))
+                if number in told:
+                    console.print(Text(f"  [{number}] {note}", style="dim"))
 
 
-def _fitting_table(board: Board, budget: BudgetTable, console: Console) -> Table:
-    """The table with retained percents where the terminal is wide enough for them, else without."""
-    whole = _table(board, budget, retained=True)
+def _shown(board: Board) -> list[int]:
+    """Places of the columns and means that a terminal has room for."""
+    return [place for place, column in enumerate(board.all_columns) if not column.metric.beside]
+
+
+def _fitting_tables(board: Board, budget: BudgetTable, console: Console) -> Iterator[Table]:
+    """One table with retained percents where the terminal has room for it, else as many as it takes without."""
     unbounded = console.options.update(max_width=10_000)
-    fits = console.measure(whole, options=unbounded).maximum <= console.width
-    return whole if fits else _table(board, budget, retained=False)
+
+    def fits(drawn: Table) -> bool:
+        return console.measure(drawn, options=unbounded).maximum <= console.width
+
+    places = _shown(board)
+    whole = _table(board, budget, places, retained=True)
+    if fits(whole):
+        yield whole
+        return
+    group: list[int] = []
+    for place in places:
+        if group and not fits(_table(board, budget, [*group, place], retained=False)):
+            yield _table(board, budget, group, retained=False)
+            group = []
+        group.append(place)
+    yield _table(board, budget, group, retained=False)
 
 
-def _table(board: Board, budget: BudgetTable, *, retained: bool) -> Table:
+def _table(board: Board, budget: BudgetTable, places: Sequence[int], *, retained: bool) -> Table:
     drawn = Table(
         title=Text(f"{board.model}: {heading(board, budget)}", style="bold"),
         title_justify="left",
         box=SIMPLE_HEAD,
     )
     drawn.add_column("Method", no_wrap=True)
-    for column in board.all_columns:
+    columns = [board.all_columns[place] for place in places]
+    for column in columns:
         drawn.add_column(Text(f"{column.name}\n{column.metric.title}"), justify="right", no_wrap=True)
         if retained and column.metric.better:
             drawn.add_column(Text("\nret. %"), justify="right", no_wrap=True)
@@ -44,7 +68,7 @@ def _table(board: Board, budget: BudgetTable, *, retained: bool) -> Table:
         if row.same_as:
             name.append(f"\n  same plan as {row.same_as}", style="dim")
         cells: list[Text] = []
-        for column, cell in zip(board.all_columns, row.all_cells, strict=True):
+        for column, cell in zip(columns, [row.all_cells[place] for place in places], strict=True):
             cells.append(_cell(cell))
             if retained and column.metric.better:
                 cells.append(Text(cell.retained_text, style="dim"))

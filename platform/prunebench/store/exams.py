@@ -54,12 +54,13 @@ class Score:
     statuses: dict[str, int]
     """Samples whose status is not ok, by status."""
     undefined: str = ""
-    """Why the plan has no such score, where none of its samples has weight: their statuses."""
+    """Why the plan has no such score, where none of its samples has weight: their statuses, if any."""
 
     @classmethod
     def of(cls, value: float, stderr: float, weights: Floats, statuses: dict[str, int]) -> "Score":
         """The score of documents with these weights."""
-        return cls(value, stderr, len(weights), statuses, "" if weights.any() else ", ".join(statuses))
+        undefined = "" if weights.any() else ", ".join(statuses) or "no document counts"
+        return cls(value, stderr, len(weights), statuses, undefined)
 
 
 @dataclass(slots=True)
