@@ -30,7 +30,7 @@ def free_ports(count):
 
 
 def start_head(folder):
-    """A head with dashboard and job agent on ports of its own: the process, and its job address."""
+    """A head with dashboard and job agent on ports of its own: the process, its job address, its agent's."""
     names = (
         "port",
         "dashboard-port",
@@ -58,18 +58,21 @@ def start_head(folder):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    return process, f"http://127.0.0.1:{ports['dashboard-port']}"
+    urls = [f"http://127.0.0.1:{ports[name]}" for name in ("dashboard-port", "dashboard-agent-listen-port")]
+    return process, *urls
 
 
-def answers(process, address):
-    """Whether the job server comes up while the head lives."""
+def answers(process, *urls):
+    """Whether all of it comes up while the head lives."""
     deadline = time.monotonic() + 180
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{address}/api/version", timeout=5):
-                return True
+            for url in urls:
+                urllib.request.urlopen(url, timeout=5).close()
         except OSError:
             time.sleep(0.5)
+        else:
+            return True
     return False
 
 
@@ -78,8 +81,9 @@ def head():
     """Job address of a head. On a loaded machine one may give up at its start: another is started."""
     for _ in range(3):
         # A short path: Ray puts sockets below it, and their names may have 107 bytes.
-        process, address = start_head(tempfile.mkdtemp(prefix="ray"))
-        if answers(process, address):
+        process, address, agent = start_head(tempfile.mkdtemp(prefix="ray"))
+        # A job that comes before the agent is refused.
+        if answers(process, f"{address}/api/version", f"{agent}/api/local_raylet_healthz"):
             break
         process.terminate()
         process.wait(60)

@@ -139,8 +139,3 @@ def test_another_question_than_the_runs_is_not_graded(task, grader):
     other = replace(question, reference={**question.reference, "index": 1})
     with pytest.raises(InputError, match="document 1 of lm-eval's gsm8k is another one here"):
         grader.grade(other, written("#### 1"))
-
-
-def test_an_unknown_grader_is_refused():
-    with pytest.raises(InputError, match="no grader 'harnes'"):
-        grader_named("harnes", allow_code_execution=False)

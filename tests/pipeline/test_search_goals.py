@@ -114,9 +114,9 @@ def test_a_quantity_alone_needs_no_task(write_search, tmp_path):
 
 def test_a_hopeless_trial_is_stopped_and_stays_out_of_every_row(write_search, tmp_path):
     tasks = {"chosen_by": {**SELECTION, "text": "builtin:pydoc:selection?samples=12&length=64"}, "exam": TEST}
-    methods = [{"method": "random", "space": {"seed": {"low": 0, "high": 5}}}]
-    whole = run(write_search(methods=methods, tasks=tasks, budget=4), tmp_path / "whole")
-    path = write_search(methods=methods, tasks=tasks, budget=4, pruning={"p": 0.1})
+    methods = [{"method": "random", "space": {"seed": {"low": 0, "high": 9}}}]
+    whole = run(write_search(methods=methods, tasks=tasks, budget=3), tmp_path / "whole")
+    path = write_search(methods=methods, tasks=tasks, budget=3, pruning={"p": 0.1})
     found = run(path, tmp_path / "store")
     assert found.stopped > 0
     assert (found.asked, found.failed) == (whole.asked, 0)
