@@ -20,7 +20,16 @@ import numpy as np
 from prunebench.core.fingerprint import canonical_json, sha256_text
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import WeightStats
-from prunebench.core.unit import PlanDone, ProbeAnswered, Sample, StatsDone, Unit, UnitDone
+from prunebench.core.unit import (
+    Generated,
+    Generation,
+    PlanDone,
+    ProbeAnswered,
+    Sample,
+    StatsDone,
+    Unit,
+    UnitDone,
+)
 from prunebench.errors import ResourceError
 from prunebench.store import ledger as ledger_module
 from prunebench.store.artifacts import save_exam, save_plan, save_planned, save_stats, save_variant
@@ -86,6 +95,18 @@ def evaluate(unit: Unit) -> UnitDone:
     return UnitDone(unit=unit, samples=tuple(samples), seconds=0.25)
 
 
+def written(unit: Unit) -> Generated:
+    """Text that depends on the unit alone."""
+    generation = Generation(
+        prompt_hash=sha256_text(unit.task),
+        text=unit.unit_id,
+        num_prompt_tokens=3,
+        num_tokens=5,
+        finish_reason="stop",
+    )
+    return Generated(unit=unit, generation=generation, seconds=0.25)
+
+
 def variant_of(method: str) -> Variant:
     plan = PLANS[method]
     budget = DEPTH - len(plan.layers)
@@ -130,6 +151,8 @@ def drive(root: Path, ranges: int = 2, told: Callable[[str], object] = lambda _:
             unit.for_plan(plan_id) for units in exams.values() for unit in units for plan_id in plan_ids
         ]:
             if unit.unit_id not in present:
+                if unit.task == "choice" and unit.plan_id == PLANS["dense"].plan_id:
+                    ledger.keep(written(unit))
                 run.unit(unit.unit_id, worker="fake", host=str(os.getpid()), seconds=0.25, attempt=1)
                 ledger.commit(evaluate(unit))
                 told(unit.unit_id)

@@ -269,7 +269,8 @@ def test_what_an_interrupted_item_wrote_is_not_written_again(rig):
 
 
 def test_a_plan_that_the_dense_shape_cannot_hold_gets_an_engine_of_its_own(rig):
-    twice = PruningPlan(num_layers=L, layers=tuple(LayerSpec(base=i) for i in (0, 1, 1, 5)))
+    narrow = LayerSpec(base=5, features=Mask.keep(range(0, I, 3), I))
+    twice = PruningPlan(num_layers=L, layers=(*(LayerSpec(base=i) for i in (0, 1, 1)), narrow))
     assert rig.tokens(rig.vllm, twice) == rig.tokens(rig.hf, twice)
     assert rig.vllm.padded is None
 

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fake_driver
-from fake_driver import PLANS, evaluate, unit_of
+from fake_driver import PLANS, evaluate, unit_of, written
 from prunebench.core.unit import UnitDone
 from prunebench.errors import InputError, ResourceError
 from prunebench.store.append import parquet_bytes
+from prunebench.store.generations import load_generations
 from prunebench.store.ledger import Ledger
-from prunebench.store.read import read_failures, read_samples, samples_table
+from prunebench.store.read import read_failures, read_generations, read_samples, samples_table
 from prunebench.store.samples import unit_table
 
 DONE = [
@@ -195,3 +196,20 @@ def test_a_file_of_other_columns_is_refused(root):
     (root / "samples" / f"{'0' * 64}.parquet").write_bytes(variant.read_bytes())
     with pytest.raises(InputError, match="not a readable Parquet file of this store"):
         read_samples(root)
+
+
+def test_texts_are_kept_once_folded_and_read_back(root):
+    texts = [written(done.unit) for done in DONE]
+    with Ledger(root) as ledger:
+        assert [ledger.keep(text) for text in (*texts, texts[0])] == [True] * len(texts) + [False]
+        assert ledger.written() == {text.unit.generation_id for text in texts}
+        assert ledger.present() == set()
+    assert len(list((root / "generations").iterdir())) == 1
+    wanted = {texts[0].unit.generation_id, texts[3].unit.generation_id, "unknown"}
+    assert load_generations(root, wanted) == {
+        text.unit.generation_id: text.generation for text in (texts[0], texts[3])
+    }
+    assert read_generations(root)["text"].tolist() == sorted(
+        (text.generation.text for text in texts),
+        key=lambda name: next(t.unit.generation_id for t in texts if t.generation.text == name),
+    )

@@ -25,6 +25,7 @@ from prunebench.evaluation.setup import EngineSetup, ModelSetup
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import FLOATS, release_memory
 from prunebench.models.scoring import LogProbs
+from prunebench.models.vllm_plugin import register
 
 CPU_CACHE_BYTES: Final = 1 << 30
 """Room for keys and values on a CPU, where one context does not need more."""
@@ -36,12 +37,19 @@ class VllmServer:
     """A running engine."""
 
     def __init__(
-        self, folder: Path, engine: EngineSetup, model: ModelSetup, codec: Codec, with_transformers: type
+        self,
+        folder: Path,
+        arguments: Mapping[str, Any],
+        engine: EngineSetup,
+        model: ModelSetup,
+        codec: Codec,
+        with_transformers: type,
     ) -> None:
         """Start it.
 
         Args:
             folder: the checkpoint.
+            arguments: of `vllm.LLM`.
             engine: settings.
             model: dtype and device.
             codec: the tokenizer.
@@ -59,8 +67,10 @@ class VllmServer:
                 warnings.simplefilter("ignore")
                 import vllm
 
+                # Where this package is on the path without being installed, vLLM does not find it.
+                register()
                 self._vllm: Any = vllm
-                self.llm: Any = vllm.LLM(str(folder), **arguments(folder, engine, model))
+                self.llm: Any = vllm.LLM(str(folder), **arguments)
         except Exception as error:  # vLLM raises nothing narrower where it does not start
             self._borrowed.give_back()
             release_memory()
@@ -164,7 +174,8 @@ class Borrowed:
         self._kind: Any = kind
         self._bases = kind.__bases__
         self._own = {name: vars(kind)[name] for name in self.METHODS if name in vars(kind)}
-        # Models in memory go on as they are.
+        # Models in memory go on as they are. Another engine may have seen to it.
+        self._marked = "do_not_compile" not in vars(kind)
         self._kind.do_not_compile = True
 
     def give_back(self) -> None:
@@ -175,7 +186,8 @@ class Borrowed:
             elif name in vars(self._kind):
                 delattr(self._kind, name)
         self._kind.__bases__ = self._bases
-        del self._kind.do_not_compile
+        if self._marked:
+            del self._kind.do_not_compile
 
 
 def environment(engine: EngineSetup, threads: int) -> dict[str, str]:
@@ -194,9 +206,8 @@ def environment(engine: EngineSetup, threads: int) -> dict[str, str]:
     return {**{name: os.environ.get(name, value) for name, value in wanted.items()}, **fixed}
 
 
-def arguments(folder: Path, engine: EngineSetup, model: ModelSetup) -> dict[str, Any]:
-    """The arguments of `vllm.LLM`."""
-    on_cpu = model.device == "cpu"
+def arguments(engine: EngineSetup, model: ModelSetup, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The arguments of `vllm.LLM` for the dense model or a pruned one."""
     chosen: dict[str, Any] = {
         "dtype": model.dtype,
         "seed": 0,
@@ -206,21 +217,16 @@ def arguments(folder: Path, engine: EngineSetup, model: ModelSetup) -> dict[str,
         "distributed_executor_backend": "uni" if engine.tensor_parallel == 1 else "mp",
         # Not what the checkpoint recommends: what a request leaves open would differ from model to model.
         "generation_config": "vllm",
-        "enforce_eager": on_cpu,
+        "enforce_eager": model.device == "cpu",
         "use_tqdm_on_load": False,
     }
-    if on_cpu:
-        return {**chosen, "kv_cache_memory_bytes": _cpu_cache_bytes(folder, engine, model)}
-    return {**chosen, "gpu_memory_utilization": engine.gpu_memory_utilization}
-
-
-def _cpu_cache_bytes(folder: Path, engine: EngineSetup, model: ModelSetup) -> int:
-    """Room for at least one context, and a quarter more for blocks that are not full."""
-    checkpoint = Checkpoint.open(folder)
+    if model.device != "cpu":
+        return {**chosen, "gpu_memory_utilization": engine.gpu_memory_utilization}
+    # Room for one context at least, and a quarter more for blocks that are not full.
     shape = checkpoint.shape
     tokens = engine.max_model_len or checkpoint.config["max_position_embeddings"]
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * FLOATS[model.dtype].itemsize
-    return max(CPU_CACHE_BYTES, tokens * per_token * 5 // 4)
+    return {**chosen, "kv_cache_memory_bytes": max(CPU_CACHE_BYTES, tokens * per_token * 5 // 4)}
 
 
 def _need_compiler(model: ModelSetup) -> None:

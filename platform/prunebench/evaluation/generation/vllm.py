@@ -11,12 +11,13 @@ from prunebench.evaluation.generation.base import Request
 from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.generation.padded import PaddedModel
 from prunebench.evaluation.generation.proof import TEXT, TOKENS, Proof
-from prunebench.evaluation.generation.server import VllmServer
+from prunebench.evaluation.generation.server import VllmServer, arguments
 from prunebench.evaluation.setup import EngineSetup, ModelSetup
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.export import write
 from prunebench.models.load import DenseModel
 from prunebench.models.padding import padded_ok
+from prunebench.models.vllm_proof import check_served
 
 
 class VllmEngine:
@@ -85,7 +86,8 @@ class VllmEngine:
     def _serve(self, folder: Path) -> VllmServer:
         # First of all the model in memory: it gives back what another took of the device.
         with_transformers = type(self._dense().model.model)
-        return VllmServer(folder, self._engine, self._model, self._codec, with_transformers)
+        chosen = arguments(self._engine, self._model, self._checkpoint)
+        return VllmServer(folder, chosen, self._engine, self._model, self._codec, with_transformers)
 
     def _start_padded(self) -> None:
         self.close()
@@ -103,6 +105,7 @@ class VllmEngine:
         self.close()
         with tempfile.TemporaryDirectory(prefix="prunebench-") as folder:
             written = write(self._checkpoint, plan, Path(folder) / plan.plan_id, dtype=self._model.dtype)
+            check_served(written)
             self.server = self._serve(written.folder)
         self._proof(self.server).check(plan)
 
