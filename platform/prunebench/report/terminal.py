@@ -31,7 +31,7 @@ def _shown(board: Board) -> list[int]:
 
 
 def _fitting_tables(board: Board, budget: BudgetTable, console: Console) -> Iterator[Table]:
-    """One table with retained percents where the terminal is wide enough, else as many without as it takes."""
+    """One table with retained percents where the terminal is wide enough, else several without."""
     unbounded = console.options.update(max_width=10_000)
 
     def fits(drawn: Table) -> bool:
