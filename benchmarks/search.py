@@ -16,25 +16,29 @@ import argparse
 import math
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from prunebench.config.search import Search, load_search
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem
+from prunebench.evaluation.setup import ModelSetup
 from prunebench.evaluation.worker import Worker
 from prunebench.pipeline.benchmark import model_setups
 from prunebench.pipeline.evaluate import Exam, exams
-from prunebench.pipeline.executor import LocalExecutor
+from prunebench.pipeline.executor import Executor, LocalExecutor
 from prunebench.pipeline.found import Found
 from prunebench.pipeline.progress import Silent
 from prunebench.pipeline.provenance import provenance
 from prunebench.pipeline.quest import prepare_search
-from prunebench.pipeline.search import Hunt, run_search
+from prunebench.pipeline.search import Hunt
 from prunebench.pipeline.session import open_session
 from prunebench.search.study import open_study
 from prunebench.store.artifacts import load_plan
 from prunebench.store.trials import StudyRecord, read_studies
 
+MakeExecutor: TypeAlias = Callable[[dict[str, ModelSetup]], Executor]
 CONFIGS = Path(__file__).parents[1] / "configs" / "search"
 NAMES = ("shortgpt", "streamline", "lorp", "wrp", "simdiff", "layertrim", "laco", "all", "front")
 
@@ -79,11 +83,12 @@ def loaded(search: Search) -> Worker:
     return worker
 
 
-def timed(search: Search, store: Path, worker: Worker) -> tuple[Found, float]:
+def timed(search: Search, store: Path, make_executor: MakeExecutor) -> tuple[Found, float]:
     """What the trials of a search came to, and their wall seconds."""
     quest, settings = prepare_search(search), search.search
+    executor = make_executor(model_setups((quest.subject,)))
     with (
-        open_session(store, LocalExecutor(lambda: worker), Silent(), {"kind": "search"}) as session,
+        open_session(store, executor, Silent(), {"kind": "search"}) as session,
         open_study(
             folder=store / "trials",
             name=settings.name,
@@ -122,18 +127,19 @@ def worse_than_rule(study: StudyRecord) -> list[str]:
 
 def by_ray(config: Path, words: list[str], folder: Path) -> None:
     """One seeded grid on one and on two workers."""
+    import ray
+
     from prunebench.cli.executors import executor_of
 
     seconds, values = {}, {}
     for workers in (1, 2):
         search = load_search(config, [*words, "executor.kind=ray", f"executor.workers={workers}"])
-        began = time.perf_counter()
-        found = run_search(search, folder / f"ray{workers}", executor_of(search.executor), Silent())
-        seconds[workers] = time.perf_counter() - began
+        found, seconds[workers] = timed(search, folder / f"ray{workers}", executor_of(search.executor))
+        ray.shutdown()
         assert found.best is not None
         values[workers] = found.best.value
     print(
-        f"ray: {seconds[1]:.0f} s with one worker, {seconds[2]:.0f} s with two, ratio "
+        f"ray: {seconds[1]:.1f} s with one worker, {seconds[2]:.1f} s with two, ratio "
         f"{seconds[2] / seconds[1]:.2f}; best {values[1]} and {values[2]}"
     )
     assert values[1] == values[2], "other best values"
@@ -158,7 +164,7 @@ def main() -> None:
     for name in options.names:
         search = load_search(CONFIGS / f"{name}.yaml", words)
         run = folder / "store"
-        found, seconds = timed(search, run, worker)
+        found, seconds = timed(search, run, lambda setups: LocalExecutor(lambda: worker))
         study = study_of(run, found.study)
         alone = one_by_one(search, run, study, worker)
         assert found.best is not None
