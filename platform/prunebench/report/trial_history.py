@@ -12,6 +12,8 @@ from prunebench.report.svg import FAINT, PALETTE, figure, joined, marker, spread
 
 WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 150.0
 BAR, LABEL = 17.0, 190.0
+NAME = 14.0
+"""Pixels from one name to the next."""
 BLUE, ORANGE, GREEN = PALETTE[0], PALETTE[1], PALETTE[2]
 GREY = "#b4b4b4"
 
@@ -30,7 +32,8 @@ def history(study: Study, goal: Goal) -> Markup:
     whole = [tick for tick in x.ticks if tick == int(tick)]
     parts = [frame.drawn(title, "trials in the order of asking", percent=goal.in_percent, marks=whole)]
     parts += [_trial(frame, goal, place, trial) for place, trial in enumerate(study.trials, start=1)]
-    parts += [_best_so_far(frame, goal, study), _rule_line(frame, goal, rules)]
+    line, best = _best_so_far(frame, goal, study)
+    parts += [line, _rule_line(frame, goal, rules, best)]
     return figure(WIDTH, HEIGHT, title, *parts)
 
 
@@ -50,7 +53,8 @@ def outcome(goal: Goal, trial: Trial) -> str:
     return f"{told} ({trial.error})" if trial.error else told
 
 
-def _best_so_far(frame: Frame, goal: Goal, study: Study) -> Markup:
+def _best_so_far(frame: Frame, goal: Goal, study: Study) -> tuple[Markup, float]:
+    """The line with its name, and the name's height; below the picture where there is none."""
     best, path = None, ""
     for place, trial in enumerate(study.trials, start=1):
         value = trial.values.get(goal.name)
@@ -59,13 +63,14 @@ def _best_so_far(frame: Frame, goal: Goal, study: Study) -> Markup:
             path += f"{frame.up(value):.1f}" if best is None else f"V{frame.up(value):.1f}"
             best = value
     if best is None:
-        return Markup("")
-    edge = WIDTH - RIGHT
+        return Markup(""), HEIGHT
+    edge, y = WIDTH - RIGHT, frame.up(best)
     line = tag("path", d=f"{path}H{edge:.1f}", fill="none", stroke=BLUE, stroke_width=1.8)
-    return line + text(edge + 5, frame.up(best) + 4, f"best {goal.shown(best)}")
+    return line + text(edge + 5, y + 4, f"best {goal.shown(best)}"), y
 
 
-def _rule_line(frame: Frame, goal: Goal, rules: Sequence[Trial]) -> Markup:
+def _rule_line(frame: Frame, goal: Goal, rules: Sequence[Trial], taken: float) -> Markup:
+    """The best rule's value as a line with its name, clear of the name at the height `taken`."""
     if not rules:
         return Markup("")
     sign = 1 if goal.direction == "minimize" else -1
@@ -74,7 +79,8 @@ def _rule_line(frame: Frame, goal: Goal, rules: Sequence[Trial]) -> Markup:
     y, edge = frame.up(value), WIDTH - RIGHT
     line = tag("line", x1=LEFT, x2=edge, y1=y, y2=y, stroke=GREEN, stroke_width=1.4, stroke_dasharray="7 3")
     told = tag("title", f"{best.branch}, {best.rule}")
-    name = tag("text", told, f"rule {best.branch} {goal.shown(value)}", x=edge + 5, y=y + 16)
+    height = y if abs(y - taken) >= NAME else taken - NAME if y < taken else taken + NAME
+    name = tag("text", told, f"rule {best.branch} {goal.shown(value)}", x=edge + 5, y=height + 4)
     return line + name
 
 
