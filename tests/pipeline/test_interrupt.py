@@ -15,7 +15,13 @@ from prunebench.store.read import read_runs
 def test_an_interrupted_run_exits_with_130_and_the_same_command_resumes(finished, tmp_path, number):
     path, undisturbed = finished
     store = tmp_path / "store"
-    process = subprocess.Popen(command(path, store), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(path, store),
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells let what they start in the background ignore Ctrl-C, and whatever that starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     next(unit_events(store, process))
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
