@@ -8,9 +8,9 @@ from typing import Any
 
 from prunebench.core.fingerprint import canonical_json
 from prunebench.report.metrics import METRICS, Metric, metric_named
-from prunebench.report.source import parsed
+from prunebench.report.source import OF_A_UNIT, parsed
 
-KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "recipe")
+KEY = ("backend", "execution", "dtype", "attention", "task_version", "seed", "recipe", *OF_A_UNIT)
 """What a column states besides task and metric."""
 
 
@@ -133,7 +133,7 @@ def _column(
         task=rows[0]["task"],
         metric=metric_named(metric),
         num_examples=max(counts, default=None),
-        key={name: _text(rows[0][name]) for name in KEY} | {"seed": seeds},
+        key={name: _text(rows[0].get(name, "")) for name in KEY} | {"seed": seeds},
         seeds=tuple(seed for seed, _ in exams),
         exams=tuple(exam for _, exam in exams),
     )

@@ -26,6 +26,8 @@ OF_A_RESULT = (
     *("units_done", "units_total", "status", "error", "warnings_json", "created_at"),
 )
 """Columns of results that a report reads; the others stand in the variant."""
+OF_A_UNIT = ("generation", "template_hash", "backend_version", "scorer_version")
+"""Parts of a unit's key that no column of results has; empty where nothing is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,9 @@ def read_source(store: Path) -> Source:
     plan_ids = sorted({row["plan_id"] for row in variants if row["plan_id"] is not None})
     exams = sorted({row["exam_id"] for row in results if row["exam_id"] is not None})
     units = {name: load_exam(store, name) for name in exams}
+    written = {name: {key: getattr(of[0], key) for key in OF_A_UNIT} for name, of in units.items() if of}
+    for row in results:
+        row.update(written.get(row["exam_id"], {}))
     return Source(
         results=results,
         variants=variants,

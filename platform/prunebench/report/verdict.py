@@ -164,9 +164,11 @@ def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
         return f"{told}; the documents are too few to tell rows apart."
     others = [name for name in safe if name not in leaders]
     told += "." if set(leaders) <= set(safe) else ", but shown to be worse than the best of another."
-    if not others:
-        return f"{told} Every other row is shown to be worse than the best by some measure."
-    return f"{told} Also not shown to be worse than the best by any measure: {names(others)}."
+    if others:
+        return f"{told} Also not shown to be worse than the best by any measure: {names(others)}."
+    if {row.label.name for row in _pruned(sources[0])} <= set(leaders):
+        return told
+    return f"{told} Every other row is shown to be worse than the best by some measure."
 
 
 def names(of: Sequence[str]) -> str:
