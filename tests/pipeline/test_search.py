@@ -170,7 +170,6 @@ def test_a_search_that_is_interrupted_again_and_again_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("url", ["journal", "postgres"], indirect=True)
 def test_a_search_whose_driver_is_killed_ends_as_if_it_had_not_been(write_search, tmp_path, url):
     path, store = write_search(storage=url), tmp_path / "store"
     words = ["search", str(path), "--store", str(store), "--quiet", "--json"]
