@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from prunebench.cluster.executor import Placement, RayExecutor, connect
+from prunebench.cluster.connect import connect
+from prunebench.cluster.executor import RayExecutor
+from prunebench.cluster.placement import Placement
 from prunebench.core.plan import PruningPlan
 from prunebench.core.unit import EvaluateItem, Message, Sample, Unit, UnitDone
 from prunebench.pipeline.progress import Silent

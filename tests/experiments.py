@@ -78,7 +78,7 @@ def ray_cluster():
     """Address of one local cluster for the session; its workers can import what lies beside this file."""
     import ray
 
-    from prunebench.cluster.executor import connect
+    from prunebench.cluster.connect import connect
 
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     connect(None, cpus=3, environment={"PYTHONPATH": path})

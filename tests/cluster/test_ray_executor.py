@@ -40,7 +40,8 @@ def all_ids(ranges=4):
 
 @pytest.fixture
 def execute(ray_cluster, tmp_path):
-    from prunebench.cluster.executor import Placement, RayExecutor
+    from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.placement import Placement
 
     def run(workers, ranges=4):
         placement = Placement(workers=workers, threads=1)
@@ -106,7 +107,8 @@ def test_an_exception_in_one_unit_is_one_failure(execute, tmp_path):
 
 
 def test_a_worker_that_cannot_start_ends_the_run_with_a_sentence(ray_cluster):
-    from prunebench.cluster.executor import Placement, RayExecutor
+    from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.placement import Placement
 
     executor = RayExecutor("fake_worker:NoSuchWorker", ("x",), Placement(workers=1, threads=1))
     with pytest.raises(ResourceError, match="died at their start"):
@@ -116,7 +118,8 @@ def test_a_worker_that_cannot_start_ends_the_run_with_a_sentence(ray_cluster):
 
 @pytest.mark.parametrize(("gpus", "threads", "named"), [(1.0, 1, "GPUs"), (0.0, 64, "CPUs")])
 def test_resources_that_the_cluster_lacks_are_refused_within_seconds(ray_cluster, gpus, threads, named):
-    from prunebench.cluster.executor import Placement, RayExecutor
+    from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.placement import Placement
 
     started = time.monotonic()
     with pytest.raises(ResourceError, match=named):
@@ -125,7 +128,7 @@ def test_resources_that_the_cluster_lacks_are_refused_within_seconds(ray_cluster
 
 
 def test_an_address_where_nothing_listens_is_refused_in_seconds():
-    from prunebench.cluster.executor import connect
+    from prunebench.cluster.connect import connect
 
     started = time.monotonic()
     for address, sentence in (("127.0.0.1:1", "Connection refused"), ("nonsense", "write HOST:PORT or auto")):

@@ -16,7 +16,8 @@ DEADLY = (QUESTIONS[0], f"{QUESTIONS[1]} [kill]", QUESTIONS[2])
 
 
 def run_on(path, store, workers=2):
-    from prunebench.cluster.executor import Placement, RayExecutor
+    from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.placement import Placement
 
     def executor(setups):
         placement = Placement(workers=workers, threads=1)

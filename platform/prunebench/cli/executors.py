@@ -24,7 +24,9 @@ def executor_of(entry: Any) -> Callable[[dict[str, Any]], Any]:  # noqa: ANN401 
         return LocalExecutor(lambda: make_worker(setups, entry.threads))
 
     def ray(setups: dict[str, Any]) -> Any:  # noqa: ANN401
-        from prunebench.cluster.executor import Placement, RayExecutor, connect
+        from prunebench.cluster.connect import connect
+        from prunebench.cluster.executor import RayExecutor
+        from prunebench.cluster.placement import Placement
 
         connect(entry.address, cpus=max(os.cpu_count() or 1, entry.workers * entry.threads))
         placement = Placement(workers=entry.workers, threads=entry.threads, gpus=entry.gpus_per_worker)

@@ -1,8 +1,6 @@
 """RayExecutor: leases on a pool of worker actors; conforms to the pipeline's protocol by structure."""
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +8,10 @@ from typing import Any
 
 import ray
 from ray import exceptions
-from ray._private import services
 from ray.actor import ActorHandle
 
 from prunebench.cluster.actors import WorkerActor
+from prunebench.cluster.placement import Placement
 from prunebench.core.lease import Delivery, Lease, Leases
 from prunebench.core.unit import WorkItem
 from prunebench.errors import ResourceError
@@ -22,88 +20,8 @@ logger = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 START_TIMEOUT_S = 300
-ANSWER_TIMEOUT_S = 10
-MAX_PORT = 65535
 MAX_FAILED_STARTS = 3
 LOST = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OutOfMemoryError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """What the workers need: their number, CPU threads and GPUs each."""
-
-    workers: int
-    threads: int
-    gpus: float = 0.0
-
-    def check(self, resources: dict[str, float]) -> None:
-        """Compare the need with a cluster's resources; Ray itself would wait for ever without a word.
-
-        Raises:
-            ResourceError: with the numbers and what to do.
-        """
-        for kind, need in (("CPU", self.workers * self.threads), ("GPU", self.workers * self.gpus)):
-            have = resources.get(kind, 0.0)
-            if need > have:
-                each = "threads" if kind == "CPU" else "gpus_per_worker"
-                raise ResourceError(
-                    f"{self.workers} workers need {need:g} {kind}s, but the Ray cluster has {have:g}: "
-                    f"lower executor.workers or executor.{each}, or add nodes"
-                )
-
-
-def connect(
-    address: str | None, *, cpus: int | None = None, environment: dict[str, str] | None = None
-) -> None:
-    """Join the cluster at `address` (or RAY_ADDRESS), or start one on this machine.
-
-    Raises:
-        ResourceError: nothing answers at the address.
-    """
-    address = address or os.environ.get("RAY_ADDRESS")
-    runtime_env = {"env_vars": environment} if environment else None
-    try:
-        if address and address != "local":
-            address = _answering(address)
-            # Attempts of half a minute each; by default it makes 20, also where something else listens.
-            os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
-            ray.init(
-                address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env
-            )
-        else:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env=runtime_env,
-            )
-    except Exception as error:  # Ray raises nothing narrower where a node does not come up in time
-        raise ResourceError(
-            f"cannot reach or start Ray at {address or 'this machine'}: {error}; start a cluster there, or "
-            "give no address (and no RAY_ADDRESS) to start one on this machine"
-        ) from error
-
-
-def _answering(address: str) -> str:
-    """The address, `auto` resolved, once something accepts connections there.
-
-    Ray itself would try a dead one for a quarter of an hour: for example that of a killed head, which `auto`
-    still finds in a file.
-
-    Raises:
-        ConnectionError: no running cluster is known.
-        OSError: nothing accepts connections.
-        ValueError: not an address.
-    """
-    if address == "auto":
-        address = services.canonicalize_bootstrap_address_or_die(address)
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal() or int(port) > MAX_PORT:
-        raise ValueError("write HOST:PORT or auto")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_TIMEOUT_S).close()
-    return address
 
 
 @dataclass(slots=True)

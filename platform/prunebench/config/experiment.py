@@ -9,14 +9,13 @@ from pydantic import Field, StrictInt, ValidationError, field_validator, model_v
 
 from prunebench.config.base import Strict, explain
 from prunebench.config.engines import EngineEntry, Generative, VllmEngine
+from prunebench.config.executor import ExecutorEntry
 from prunebench.config.params import parse_params
 from prunebench.config.tasks import HarnessTask, ReasoningTask, Task
 from prunebench.errors import InputError
 from prunebench.methods import method_named
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-MAX_THREADS = 1024
-"""OpenMP ends the process without a word when it cannot start as many threads as were asked for."""
 
 
 class ModelEntry(Strict):
@@ -59,18 +58,6 @@ class MethodEntry(Strict):
         """Refuse unknown or wrong parameters."""
         parse_params(method_named(self.method), self.params)
         return self
-
-
-class ExecutorEntry(Strict):
-    """Where the work runs."""
-
-    kind: Literal["local", "ray"] = "local"
-    workers: int = Field(1, ge=1)
-    threads: int = Field(1, ge=1, le=MAX_THREADS)
-    """CPU threads a worker; another number may change the last bits of a result."""
-    gpus_per_worker: float = Field(0, ge=0)
-    address: str | None = None
-    """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
 
 
 class Setting(Strict):
