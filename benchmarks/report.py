@@ -28,11 +28,12 @@ from prunebench.core.unit import Unit
 from prunebench.pipeline.provenance import provenance
 from prunebench.report.render import write_report
 from prunebench.store.append import parquet_bytes, write_atomic
-from prunebench.store.artifacts import save_exam, save_plan, save_variant
+from prunebench.store.artifacts import exam_id, save_exam, save_plan, save_variant
 from prunebench.store.derive import derive_results
 from prunebench.store.layout import content_name, open_store
 from prunebench.store.record import Variant
 from prunebench.store.runs import RunLog
+from prunebench.store.samples import OF_A_UNIT
 from prunebench.store.schema import SAMPLES, SCHEMA_VERSION
 
 LAYERS = 30
@@ -40,7 +41,7 @@ BUDGETS = (3, 5, 7, 9)
 METHODS = ("shortgpt", "llm_streamline", "lorp", "wrp", "simdiff_mssd", "simdiff_masd", "laco", "layertrim")
 SANITY = ("last_n", "random")
 METRICS = ("acc", "acc_norm")
-KEYED = ("unit_id", "weights_id", "plan_id", "task", "task_version", "seed")
+KEYED = (*OF_A_UNIT, "unit_id", "start", "stop", "document_hash")
 """Columns of samples that a unit names."""
 
 
@@ -105,6 +106,7 @@ def samples_of(units: list[Unit], metrics: tuple[str, ...], draw: np.random.Gene
     quality = np.array([0.4 + 0.4 * (int(unit.plan_id, 16) % 97) / 97 for unit in units])
     right = draw.random(len(place)) < np.repeat(quality, rows)
     texts = {name: [getattr(unit, name) for unit in units] for name in SAMPLES.names if name in KEYED}
+    texts["exam_id"] = [exam_id(unit) for unit in units]
     columns = {name: pa.array(values).take(place) for name, values in texts.items()}
     columns |= {
         "schema_version": pa.repeat(SCHEMA_VERSION, len(place)),

@@ -17,7 +17,7 @@ FEW = dict.fromkeys(papers_store.COMMON_SENSE, 40)
 
 
 def boards_of(store):
-    pairer = Pairer(read_documents(store))
+    pairer = Pairer(read_documents(store, read_source(store).groups))
     board = with_tests(leaderboard(read_source(store)), pairer).boards[0]
     return board, {paper.recipe.name: paper for paper in paper_tables(board, pairer)}
 
@@ -144,7 +144,7 @@ def test_columns_under_unlike_settings_are_in_unlike_tables_and_a_second_of_one_
         builder.score(dense, units, "acc", [1.0] * count)
     few = builder.task("copa_shown", 4, {"harness": "lm-eval 0.4.13", "harness_task": "copa", "shots": 5})
     builder.score(dense, few, "acc", [1.0] * 4)
-    pairer = Pairer(read_documents(builder.finish()))
+    pairer = Pairer(read_documents(builder.finish(), read_source(builder.root).groups))
     board = with_tests(leaderboard(read_source(builder.root)), pairer).boards[0]
     tables = paper_tables(board, pairer)
     assert [(one.setting["harness"], one.columns[0].num_examples) for one in tables] == [
@@ -165,7 +165,7 @@ def test_recipes_name_a_metric_with_a_direction_for_each_task():
 
 def test_the_texts_carry_the_papers_tables_and_the_new_columns(store, board_and_papers):
     board, papers = board_and_papers
-    pairer = Pairer(read_documents(store))
+    pairer = Pairer(read_documents(store, read_source(store).groups))
     table = with_tests(leaderboard(read_source(store)), pairer)
     tables = {board.weights_id: tuple(papers.values())}
     markdown, latex = to_markdown(table, tables), to_latex(table, tables)

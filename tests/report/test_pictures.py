@@ -29,7 +29,7 @@ def without(*removed):
 
 
 def read(store):
-    pairer = Pairer(read_documents(store))
+    pairer = Pairer(read_documents(store, read_source(store).groups))
     source = read_source(store)
     board = with_tests(leaderboard(source), pairer).boards[0]
     return source, board, paper_tables(board, pairer)

@@ -141,7 +141,7 @@ def matched(build, tmp_path_factory):
 
 
 def _matched(store):
-    source, pairer = read_source(store), Pairer(read_documents(store))
+    source, pairer = read_source(store), Pairer(read_documents(store, read_source(store).groups))
     board = with_tests(leaderboard(source), pairer).boards[0]
     return beside_measured(board, paper_tables(board, pairer), source)
 

@@ -23,7 +23,9 @@ def without(*removed):
 
 
 def marked(store):
-    return with_tests(leaderboard(read_source(store)), Pairer(read_documents(store)))
+    return with_tests(
+        leaderboard(read_source(store)), Pairer(read_documents(store, read_source(store).groups))
+    )
 
 
 def cells_of(store, place=0):
@@ -171,7 +173,8 @@ def test_pairs_of_plans_are_summed_over_the_seeds_that_both_have(builder):
     builder.score(dense, units[0], "acc", [1, 0, 1])
     builder.score(dense, units[1], "acc", [1, 1, 1])
     builder.score(other, units[0], "acc", [0, 0, 1])
-    documents = read_documents(builder.finish())
+    store = builder.finish()
+    documents = read_documents(store, read_source(store).groups)
     group = exam_group(units[0][0])
     sums = documents.common(Key(dense.plan_id, group, "acc"), Key(other.plan_id, group, "acc"))
     assert sums is not None
@@ -188,7 +191,8 @@ def test_copies_of_one_document_stay_apart(builder):
         for i, value in enumerate((1.0, 0.0, 1.0))
     )
     builder.add(dense, unit, samples)
-    scores = read_documents(builder.finish()).of(Key(dense.plan_id, exam_group(unit), "acc"))
+    store = builder.finish()
+    scores = read_documents(store, read_source(store).groups).of(Key(dense.plan_id, exam_group(unit), "acc"))
     assert scores is not None
     assert len(set(scores.document)) == 3
     assert scores.value.tolist() == [1.0, 0.0, 1.0]

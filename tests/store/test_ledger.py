@@ -156,16 +156,16 @@ def test_what_a_killed_creation_left_is_no_obstacle(root):
 def test_a_store_of_a_newer_program_is_refused_by_writers_and_readers(root):
     committed(root, DONE[:1])
     header = root / "store.json"
-    header.write_text(header.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    header.write_text(header.read_text().replace('"schema_version": 2', '"schema_version": 3'))
     for use in (Ledger, read_samples):
-        with pytest.raises(InputError, match="schema version 2, this program reads version 1"):
+        with pytest.raises(InputError, match="schema version 3, this program reads version 2"):
             use(root)
 
 
 def test_a_damaged_header_is_told_with_its_remedy(root):
     committed(root, [])
     (root / "store.json").write_text("")
-    with pytest.raises(InputError, match=r'damaged .* \{"schema_version": 1\}'):
+    with pytest.raises(InputError, match=r'damaged .* \{"schema_version": 2\}'):
         read_samples(root)
 
 

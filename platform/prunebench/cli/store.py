@@ -1,4 +1,4 @@
-"""Commands that look after a store: verify, compact, diff."""
+"""Commands that look after a store: verify, compact, migrate, diff."""
 
 import typer
 
@@ -29,6 +29,14 @@ def store_compact(store: StorePath) -> None:
     from prunebench.store.compact import compact
 
     show(compact(store))
+
+
+@store_app.command("migrate", epilog="Example: prunebench store migrate stores/quickstart")
+def store_migrate(store: StorePath) -> None:
+    """Bring a store of the version before to this program's, in place; the same command resumes."""
+    from prunebench.store.migrate import migrate
+
+    show(migrate(store))
 
 
 @store_app.command("diff", epilog="Example: prunebench store diff stores/a stores/b")

@@ -1,6 +1,5 @@
 """Scores document by document, of every plan under every group of exams and metric."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from prunebench.core.unit import Unit
 from prunebench.report.statistics import Floats
-from prunebench.store.artifacts import EXAM_EXCLUDES, exam_group
 from prunebench.store.scores import scores_table
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -25,7 +22,7 @@ class Key(NamedTuple):
 
     plan_id: str
     group: str
-    """`store.artifacts.exam_group`."""
+    """`store.artifacts.exam_group`, or the id of an exam that stands alone."""
     metric: str
 
 
@@ -76,14 +73,18 @@ class Documents:
         )
 
 
-def read_documents(store: Path) -> Documents:
+def read_documents(store: Path, group_of: Mapping[str, str]) -> Documents:
     """Read every score of a store.
+
+    Args:
+        store: the store.
+        group_of: exam id -> group; an exam without one stands alone.
 
     Raises:
         InputError: not a store, or a torn file, named.
     """
     table = scores_table(store)
-    return Documents(dict(_cells(table)) if table.num_rows else {})
+    return Documents(dict(_cells(table, group_of)) if table.num_rows else {})
 
 
 def _summed(document: Ints, value: Floats, weight: Floats) -> tuple[Floats, Floats]:
@@ -98,9 +99,13 @@ def _summed(document: Ints, value: Floats, weight: Floats) -> tuple[Floats, Floa
     )
 
 
-def _cells(table: pa.Table) -> Iterator[tuple[Key, Scores]]:
+def _cells(table: pa.Table, group_of: Mapping[str, str]) -> Iterator[tuple[Key, Scores]]:
     """Cut the samples into keys. Codes are packed into one number, because sorting by one is fast."""
-    plans, groups, seeds, plan, group, seed = _units(table)
+    plans, plan = _categories(table["plan_id"])
+    exams, exam = _categories(table["exam_id"])
+    groups, place = np.unique([group_of.get(name, name) for name in exams], return_inverse=True)
+    group = place.astype(np.int64)[exam]
+    seeds, seed = np.unique(table["seed"].to_numpy(), return_inverse=True)
     metrics, metric = _categories(table["metric"])
     hashes, document = _categories(table["doc_hash"])
     doc_id = table["doc_id"].to_numpy()
@@ -133,23 +138,3 @@ def _categories(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     """The distinct texts, ascending, and the place of each row's text among them."""
     codes, texts = pd.factorize(column.combine_chunks().to_pandas(), sort=True)
     return list(texts), codes.astype(np.int64)
-
-
-def _units(table: pa.Table) -> tuple[list[str], list[str], list[int], Ints, Ints, Ints]:
-    """Plans, groups and seeds, and of each sample the place of its own among them."""
-    array = table["unit_json"].combine_chunks()
-    known: dict[tuple[str, ...], str] = {}
-    facts = []
-    for text in array.dictionary.to_pylist():
-        key = json.loads(text)
-        exam = tuple(str(value) for name, value in key.items() if name not in (*EXAM_EXCLUDES, "seed"))
-        if exam not in known:
-            known[exam] = exam_group(Unit(**key))
-        facts.append((key["plan_id"], known[exam], key["seed"]))
-    index = array.indices.to_numpy()
-    found = []
-    for column in zip(*facts, strict=True):
-        codes, names = pd.factorize(np.asarray(column, dtype=object), sort=True)
-        found.append((list(names), codes.astype(np.int64)[index]))
-    (plans, plan), (groups, group), (seeds, seed) = found
-    return plans, groups, seeds, plan, group, seed

@@ -4,7 +4,6 @@ A hash is over all that is asked of a document and over its row, so equal hashes
 the same question. Documents that occur more than once on a side are left out.
 """
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from prunebench.core.unit import Unit
 from prunebench.report.board import Board, Record
 from prunebench.report.columns import Column
 from prunebench.report.metric_test import is_exact, is_ratio, scaled, untestable
@@ -23,7 +21,6 @@ from prunebench.report.metrics import HOLE, METRICS, Metric
 from prunebench.report.source import rows_of
 from prunebench.report.statistics import Floats, PairedTest, Pairs, holm, paired_test
 from prunebench.store.aggregate import summary
-from prunebench.store.artifacts import exam_id
 from prunebench.store.external import external_table
 from prunebench.store.keyed import KeyedTable
 from prunebench.store.layout import check_store
@@ -32,7 +29,8 @@ _REPEATED = pa.dictionary(pa.int32(), pa.string())
 OURS = pa.schema(
     [
         ("unit_id", _REPEATED),
-        ("unit_json", _REPEATED),
+        ("exam_id", _REPEATED),
+        ("plan_id", _REPEATED),
         ("doc_hash", _REPEATED),
         ("metric", _REPEATED),
         ("value", pa.float64()),
@@ -158,20 +156,10 @@ def _ours(store: Path, documents: set[str]) -> dict[Under, Scores]:
     wanted = np.array([text in documents for text in hashes.dictionary.to_pylist()], dtype=bool)
     chosen = table.filter(pa.array(wanted[hashes.indices.to_numpy()]))
     found: dict[Under, list[tuple[str, float, float]]] = defaultdict(list)
-    exams: dict[str, tuple[str, str]] = {}
     for row in rows_of(chosen):
-        text = row["unit_json"]
-        if text not in exams:
-            exams[text] = _exam(text)
-        key = Under(*exams[text], row["metric"])
+        key = Under(row["plan_id"], row["exam_id"], row["metric"])
         found[key].append((row["doc_hash"], row["value"], row["weight"]))
     return {key: _once(scores) for key, scores in found.items()}
-
-
-def _exam(text: str) -> tuple[str, str]:
-    """Plan and exam of a unit."""
-    unit = Unit(**json.loads(text))
-    return unit.plan_id, exam_id(unit)
 
 
 def _pairs(

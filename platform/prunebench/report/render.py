@@ -97,7 +97,7 @@ def write_report(store: Path, out: Path) -> ReportPaths:
         ResourceError: `out` cannot be written.
     """
     source = read_source(store)
-    pairer = Pairer(read_documents(store))
+    pairer = Pairer(read_documents(store, source.groups))
     table = with_tests(leaderboard(source), pairer)
     calibrations = read_calibrations(store, source)
     sections = tuple(_section(store, source, board, calibrations, pairer) for board in table.boards)

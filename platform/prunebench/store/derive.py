@@ -103,7 +103,6 @@ def _rows_of_pair(
     variant: dict[str, Any], name: str, exam: Exam, asked: Asked, errors: dict[str, str]
 ) -> Iterator[dict]:
     """The rows of one variant under one exam, one a metric."""
-    unit = next(iter(exam.units.values()))
     plan_id = variant["plan_id"] if variant["status"] == "ok" else None
     missing = exam.missing(plan_id) if plan_id else []
     done = exam.done_by(plan_id)
@@ -114,8 +113,8 @@ def _rows_of_pair(
     status = variant["status"] if not plan_id else "incomplete" if missing else "ok"
     row = {
         **{column: variant[column] for column in COPIED},
-        **{k: getattr(unit, k) for k in ("task", "task_version", "seed", "backend", "execution", "dtype")},
-        **{"recipe": unit.recipe, "attention": unit.attention, "exam_id": name},
+        **exam.stated,
+        "exam_id": name,
         "run_id": run_id,
         "wall_seconds": sum(event["seconds"] for event in events) if events else None,
         "created_at": datetime.fromisoformat(at) if at else None,
@@ -149,9 +148,9 @@ def _warnings(own: str, score: Score | None) -> str:
 
 
 def _by_model(exams: dict[str, Exam]) -> dict[tuple[Any, ...], list[str]]:
-    """Names of exams, sorted, by what of their keys a variant has to share."""
+    """Names of exams, sorted by task and name, by what of their keys a variant has to share."""
     found: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for name in sorted(exams):
+    for name in sorted(exams, key=lambda name: (next(iter(exams[name].units.values())).task, name)):
         kinds = {tuple(getattr(unit, k) for k in MODEL) for unit in exams[name].units.values()}
         if len(kinds) == 1:
             found[kinds.pop()].append(name)
@@ -167,7 +166,7 @@ def _result_rows(root: Path) -> list[dict[str, Any]]:
         failures.loc[~failures["superseded"].astype(bool), ["key", "error"]].itertuples(index=False)
     )
     rows: list[dict[str, Any]] = []
-    for variant in variants_table(root).to_pylist():
+    for variant in _ordered(variants_table(root).to_pylist()):
         before = len(rows)
         for name in of_model.get(tuple(variant[k] for k in MODEL), []):
             measured = variant["status"] == "ok" and variant["plan_id"] in exams[name].done
@@ -176,9 +175,12 @@ def _result_rows(root: Path) -> list[dict[str, Any]]:
         if len(rows) == before and variant["status"] != "ok":
             hole = {column: variant[column] for column in (*COPIED, "status", "error", "warnings_json")}
             rows.append({**hole, "run_id": asked.last(variant), "num_examples": 0})
-    order = ("model", "method", "params_json", "calibration", "variant_key", "task", "exam_id", "metric")
-    rows.sort(key=lambda row: (row["budget_layers"], *(row.get(name) or "" for name in order)))
     return rows
+
+
+def _ordered(variants: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = ("model", "method", "params_json", "calibration", "variant_key")
+    return sorted(variants, key=lambda row: (row["budget_layers"], *(row[name] or "" for name in order)))
 
 
 def derive_results(root: Path) -> pd.DataFrame:

@@ -2,19 +2,20 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from prunebench.core.unit import Unit
 from prunebench.store.aggregate import summaries, summary
-from prunebench.store.artifacts import EXAM_EXCLUDES, exam_id
 from prunebench.store.keyed import KeyedTable
 from prunebench.store.layout import check_store
 
@@ -22,7 +23,11 @@ _REPEATED = pa.dictionary(pa.int32(), pa.string())
 COLUMNS = pa.schema(
     [
         ("unit_id", _REPEATED),
-        ("unit_json", _REPEATED),
+        ("exam_id", _REPEATED),
+        ("plan_id", _REPEATED),
+        ("document_hash", _REPEATED),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
         ("doc_id", pa.int64()),
         ("metric", _REPEATED),
         ("value", pa.float64()),
@@ -32,8 +37,14 @@ COLUMNS = pa.schema(
 )
 """Columns of `schema.SAMPLES`; of texts that repeat, one is kept."""
 STATED_TABLE = KeyedTable("samples", COLUMNS, "unit_id")
+KEYS = pa.schema([("unit_id", _REPEATED), ("exam_id", _REPEATED), ("unit_json", _REPEATED)])
+KEY_TABLE = KeyedTable("samples", KEYS, "unit_id")
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+STATED = ("task", "task_version", "seed", "backend", "execution", "dtype", "recipe", "attention")
+"""What a result says of its exam."""
 
 
 class Place(NamedTuple):
@@ -42,6 +53,15 @@ class Place(NamedTuple):
     start: int
     stop: int
     document_hash: str
+
+
+class Done(NamedTuple):
+    """A unit that has samples."""
+
+    unit_id: str
+    exam: str
+    plan_id: str
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,7 @@ class Score:
         return cls(value, stderr, len(weights), statuses, undefined)
 
 
-@dataclass(slots=True)
+@dataclass
 class Exam:
     """One task as it was asked: its units under no plan in particular, and what was seen of it."""
 
@@ -77,6 +97,12 @@ class Exam:
     def expect(self, unit: Unit) -> None:
         """Count the unit's range as part of the exam."""
         self.units[Place(unit.start, unit.stop, unit.document_hash)] = unit
+
+    @cached_property
+    def stated(self) -> dict[str, str | int]:
+        """What each of its results states."""
+        unit = next(iter(self.units.values()))
+        return {name: getattr(unit, name) for name in STATED}
 
     def done_by(self, plan_id: str | None) -> dict[Place, str]:
         """Ids of the plan's units that have samples."""
@@ -126,7 +152,9 @@ def add_scores(root: Path, exams: dict[str, Exam]) -> None:
     if not table.num_rows:
         return
     units, metrics, statuses = (Coded.of(table[name]) for name in ("unit_id", "metric", "status"))
-    pairs, pair_of_unit = _pairs(_unit_keys(units, Coded.of(table["unit_json"])), exams)
+    done = _done(table, units)
+    _expect_unrecorded(root, done, exams)
+    pairs, pair_of_unit = _pairs(done, exams)
     # Documents in the order of their units' ids: sums of several samples of one document depend on it.
     group = pair_of_unit[units.codes] * len(metrics.texts) + metrics.codes
     documents = table["doc_id"].to_numpy()
@@ -161,30 +189,34 @@ def _ranks(texts: list[str]) -> Ints:
     return np.argsort(ordered)
 
 
-def _unit_keys(units: Coded, texts: Coded) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every unit's id and key, in the order of codes."""
+def _done(table: pa.Table, units: Coded) -> list[Done]:
+    """Every unit, in the order of codes."""
     _, first = np.unique(units.codes, return_index=True)
-    for unit_id, code in zip(units.texts, texts.codes[first].tolist(), strict=True):
-        yield unit_id, json.loads(texts.texts[code])
+    rows = table.select(["exam_id", "plan_id", *Place._fields]).take(first)
+    names, plans, *places = (column.to_pylist() for column in rows.columns)
+    return list(map(Done, units.texts, names, plans, map(Place, *places)))
 
 
-def _pairs(
-    keys: Iterator[tuple[str, dict[str, Any]]], exams: dict[str, Exam]
-) -> tuple[list[tuple[str, str]], Ints]:
+def _expect_unrecorded(root: Path, done: Sequence[Done], exams: dict[str, Exam]) -> None:
+    """Let ranges that no run recorded, but samples show, count as parts of their exams."""
+    unknown = {unit.unit_id for unit in done if unit.place not in exams[unit.exam].units}
+    if not unknown:
+        return
+    table = KEY_TABLE.rows(root)
+    own = table.filter(pc.field("unit_id").isin(sorted(unknown)))
+    for name, text in (
+        own.group_by(["exam_id", "unit_json"]).aggregate([]).to_pandas().itertuples(index=False)
+    ):
+        exams[name].expect(Unit(**json.loads(text)))
+
+
+def _pairs(done: Sequence[Done], exams: dict[str, Exam]) -> tuple[list[tuple[str, str]], Ints]:
     """All (exam, plan), and which of them each unit belongs to; the exams learn what is done."""
-    names: dict[tuple[Any, ...], str] = {}
     numbers: dict[tuple[str, str], int] = {}
     own: list[int] = []
-    for unit_id, key in keys:
-        like = tuple(value for name, value in key.items() if name not in EXAM_EXCLUDES)
-        if like not in names:
-            names[like] = exam_id(Unit(**key))
-        exam = exams[names[like]]
-        place = Place(key["start"], key["stop"], key["document_hash"])
-        if place not in exam.units:
-            exam.expect(Unit(**key))
-        exam.done[key["plan_id"]][place] = unit_id
-        own.append(numbers.setdefault((names[like], key["plan_id"]), len(numbers)))
+    for unit in done:
+        exams[unit.exam].done[unit.plan_id][unit.place] = unit.unit_id
+        own.append(numbers.setdefault((unit.exam, unit.plan_id), len(numbers)))
     return list(numbers), np.array(own, dtype=np.int64)
 
 

@@ -27,22 +27,41 @@ HEADER = "store.json"
 RESULTS_FILE = "results.parquet"
 
 
-def check_store(root: Path) -> Path:
-    """Return `root` when it is a store that this program reads; writes nothing.
+def header() -> bytes:
+    """What says that a folder is a store, and of which version."""
+    return (json.dumps({"program": "prunebench", "schema_version": SCHEMA_VERSION}, indent=1) + "\n").encode()
+
+
+def stated_version(root: Path) -> object:
+    """The schema version that a store states.
 
     Raises:
-        InputError: nothing there, some other folder, or a store of a newer program.
+        InputError: nothing there, or some other folder.
     """
-    header = root / HEADER
+    path = root / HEADER
     try:
-        version = json.loads(header.read_text())["schema_version"]
+        return json.loads(path.read_text())["schema_version"]
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{root} is not a prunebench store: it has no {HEADER}") from error
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise InputError(
-            f"{header} is damaged ({error!r}): to mend the store, write into it "
+            f"{path} is damaged ({error!r}): to mend the store, write into it "
             f'{{"schema_version": {SCHEMA_VERSION}}}'
         ) from error
+
+
+def check_store(root: Path) -> Path:
+    """Return `root` when it is a store that this program reads; writes nothing.
+
+    Raises:
+        InputError: nothing there, some other folder, or a store of an older or a newer program.
+    """
+    version = stated_version(root)
+    if version == SCHEMA_VERSION - 1:
+        raise InputError(
+            f"the store {root} has schema version {version}, this program reads version {SCHEMA_VERSION}: "
+            f"`prunebench store migrate {root}` brings it there"
+        )
     if version != SCHEMA_VERSION:
         raise InputError(
             f"the store {root} has schema version {version!r}, this program reads version {SCHEMA_VERSION}: "
@@ -80,8 +99,7 @@ def open_store(root: Path) -> Path:
         held = holds_store(root)
         root.mkdir(parents=True, exist_ok=True)
         if not held:
-            header = json.dumps({"program": "prunebench", "schema_version": SCHEMA_VERSION}, indent=1) + "\n"
-            write_atomic(root / HEADER, header.encode())
+            write_atomic(root / HEADER, header())
         check_store(root)
         for folder in FOLDERS:
             (root / folder).mkdir(exist_ok=True)

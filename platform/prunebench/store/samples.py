@@ -7,11 +7,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from prunebench.core.fingerprint import canonical_json
-from prunebench.core.unit import UnitDone
+from prunebench.core.unit import Unit, UnitDone
+from prunebench.store.artifacts import exam_id
 from prunebench.store.keyed import KeyedTable
 from prunebench.store.schema import SAMPLES, SCHEMA_VERSION
 
+OF_A_UNIT = ("weights_id", "plan_id", "task", "task_version", "seed")
 SAMPLE_TABLE = KeyedTable("samples", SAMPLES, "unit_id")
+
+
+def place_of(unit: Unit) -> dict[str, str | int]:
+    """Which exam a unit belongs to, and its range of documents."""
+    return {
+        "exam_id": exam_id(unit),
+        "start": unit.start,
+        "stop": unit.stop,
+        "document_hash": unit.document_hash,
+    }
 
 
 def unit_table(done: UnitDone) -> pa.Table:
@@ -20,13 +32,10 @@ def unit_table(done: UnitDone) -> pa.Table:
     columns = {
         "schema_version": [SCHEMA_VERSION] * rows,
         "unit_id": [unit.unit_id] * rows,
-        "weights_id": [unit.weights_id] * rows,
-        "plan_id": [unit.plan_id] * rows,
-        "task": [unit.task] * rows,
-        "task_version": [unit.task_version] * rows,
+        **{name: [value] * rows for name, value in place_of(unit).items()},
+        **{name: [getattr(unit, name)] * rows for name in OF_A_UNIT},
         "doc_id": [sample.doc_id for sample in samples],
         "doc_hash": [sample.doc_hash for sample in samples],
-        "seed": [unit.seed] * rows,
         "metric": [sample.metric for sample in samples],
         "value": [float(sample.value) for sample in samples],
         "weight": [float(sample.weight) for sample in samples],

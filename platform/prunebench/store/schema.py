@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -18,6 +18,10 @@ SAMPLES = _schema(
     plan_id=pa.string(),
     task=pa.string(),
     task_version=pa.string(),
+    exam_id=pa.string(),
+    start=pa.int64(),
+    stop=pa.int64(),
+    document_hash=pa.string(),
     doc_id=pa.int64(),
     doc_hash=pa.string(),
     seed=pa.int64(),
@@ -28,7 +32,11 @@ SAMPLES = _schema(
     status=pa.string(),
     unit_json=pa.string(),
 )
-"""One metric of one document. `unit_json` is the unit's whole key: results derive from samples alone."""
+"""One metric of one document. `unit_json` is the unit's whole key: results derive from samples alone.
+
+`exam_id` and the range of documents, new in version 2, repeat what it says: to parse it unit by unit took a
+fifth of the time of a large report.
+"""
 
 GENERATIONS = _schema(
     generation_id=pa.string(),

@@ -10,13 +10,15 @@ from prunebench.store.layout import check_store
 _REPEATED = pa.dictionary(pa.int32(), pa.string())
 SCORES = pa.schema(
     [
-        ("unit_id", pa.string()),
+        ("unit_id", _REPEATED),
+        ("exam_id", _REPEATED),
+        ("plan_id", _REPEATED),
+        ("seed", pa.int64()),
         ("doc_id", pa.int64()),
         ("doc_hash", _REPEATED),
         ("metric", _REPEATED),
         ("value", pa.float64()),
         ("weight", pa.float64()),
-        ("unit_json", _REPEATED),
     ]
 )
 """Columns of `schema.SAMPLES`. Of a million samples the texts alone would take more than a gigabyte."""
