@@ -192,7 +192,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         base = arguments.keep or Path(folder)
         for name, models, seeds, documents, metrics in (
-            ("page", 1, 1, 100, METRICS[:1]),
+            ("page", 1, 1, 100, METRICS),
             ("large", arguments.models, arguments.seeds, arguments.documents, METRICS),
         ):
             root = base / name

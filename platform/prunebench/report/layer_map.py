@@ -74,9 +74,19 @@ def _row(row: Row, layers: Sequence[Layer], place: Place) -> Markup:
     if not layers:
         return name + text(place.x + 4, base, f"– {row.variant['status']}", class_="faint")
     cells = joined(
-        _cell(layer, place.x + layer.number * place.width, place.y, place.width) for layer in layers
+        _cell(layer, place.x + layer.number * place.width, place.y, place.width)
+        for layer in layers
+        if _states(layer) != ("kept",)
     )
-    return name + cells + text(place.x + len(layers) * place.width + 8, base, _note(row), class_="faint")
+    untouched = [layer.number for layer in layers if _states(layer) == ("kept",)]
+    return name + _boxes(untouched, place) + cells + text(place.x + len(layers) * place.width + 8, base, _note(row), class_="faint")
+
+
+def _boxes(numbers: Sequence[int], place: Place) -> Markup:
+    """Untouched layers: one shape for all of a row, because a page has thousands of them."""
+    w, h = place.width - 1, HEIGHT - 2
+    boxes = "".join(f"M{place.x + n * place.width:.5g} {place.y:g}h{w:.4g}v{h:g}h-{w:.4g}z" for n in numbers)
+    return tag("path", tag("title", "kept"), d=boxes, fill=KEPT)
 
 
 def _note(row: Row) -> str:
