@@ -39,6 +39,11 @@ def value_axis(values: Iterable[float]) -> Axis:
     if low > 0 and high / low > LOG_RATIO:
         low, high = low / 1.15, high * 1.15
         return Axis(low=low, high=high, log=True, ticks=tuple(log_ticks(low, high)))
+    return round_axis(low, high)
+
+
+def round_axis(low: float, high: float) -> Axis:
+    """The axis that ends at round numbers around `low` and `high`."""
     ticks = linear_ticks(low, high)
     return Axis(low=ticks[0], high=ticks[-1], log=False, ticks=tuple(ticks))
 
@@ -60,6 +65,13 @@ class Frame:
     """Pixels at the right of the plot."""
     x: Axis
     y: Axis
+    values: str = ""
+    """What the vertical axis shows, where the title does not say it."""
+
+    @property
+    def top(self) -> float:
+        """Height of the largest value."""
+        return TOP + 18 if self.values else TOP
 
     @property
     def across(self) -> Callable[[float], float]:
@@ -69,7 +81,7 @@ class Frame:
     @property
     def up(self) -> Callable[[float], float]:
         """From values to pixels."""
-        return self.y.scale(self.base, TOP)
+        return self.y.scale(self.base, self.top)
 
     @property
     def base(self) -> float:
@@ -87,6 +99,8 @@ class Frame:
         """
         edge, up, across = self.width - self.right, self.up, self.across
         parts = [text(4, 14, title, class_="head")]
+        if self.values:
+            parts.append(text(LEFT, self.top - 9, self.values, class_="faint"))
         for tick in self.y.ticks:
             parts.append(tag("line", x1=LEFT, x2=edge, y1=up(tick), y2=up(tick), stroke=GRID))
             parts.append(text(LEFT - 7, up(tick) + 4, short(tick * 100 if percent else tick), anchor="end"))

@@ -79,7 +79,12 @@ def _row(row: Row, layers: Sequence[Layer], place: Place) -> Markup:
         if _states(layer) != ("kept",)
     )
     untouched = [layer.number for layer in layers if _states(layer) == ("kept",)]
-    return name + _boxes(untouched, place) + cells + text(place.x + len(layers) * place.width + 8, base, _note(row), class_="faint")
+    return (
+        name
+        + _boxes(untouched, place)
+        + cells
+        + text(place.x + len(layers) * place.width + 8, base, _note(row), class_="faint")
+    )
 
 
 def _boxes(numbers: Sequence[int], place: Place) -> Markup:
