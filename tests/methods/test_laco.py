@@ -388,6 +388,8 @@ def test_of_all_settings_the_most_similar_plan_wins_and_the_first_on_ties(make_s
     seven = planned(seen_with(make_seen, 20, prefer(12, 19)), 6, interval=2)
     assert (seven.chosen["merge_layers"], seven.chosen["interval"]) == (7, 2)
     assert groups_of(seven.plan)[12] == tuple(range(12, 19))
+    second = seven.chosen["runner_up"]
+    assert (second["merge_layers"], second["output_similarity"]) == (4, 0.5)
     tied = planned(seen_with(make_seen, 20, lambda groups: 0.5), 6)
     assert (tied.chosen["merge_layers"], tied.chosen["interval"]) == (4, 2)
 

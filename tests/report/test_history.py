@@ -1,5 +1,7 @@
 """What stands behind the numbers: runs and their differences, holes, failures, and how close plans were."""
 
+import json
+import math
 import re
 
 import numpy as np
@@ -89,6 +91,9 @@ def test_a_store_in_which_everything_failed_gives_a_page_of_reasons(builder, tmp
     assert "RuntimeError: no" in text
 
 
+PROBED = {"params_json": '{"merge_rule":"released"}'}
+
+
 @pytest.fixture
 def planned(builder):
     """Plans of three methods from a similarity whose first off-diagonal is 0.9, 0.8, 0.8, 0.7, 0.6, 0.5."""
@@ -138,6 +143,36 @@ def test_clusters_are_cut_one_by_one_and_protected_layers_are_no_choice(planned)
     # (0.7 + 0.4) / 2 and (0.7 + 0.6) / 2. The second is the closer one.
     assert (lorp.taken, lorp.left) == ("layer 4 (0.65)", "layer 3 (0.55)")
     assert lorp.relative == pytest.approx(0.1 / 0.65)
+
+
+def test_simdiff_is_cut_at_the_alpha_that_its_search_found(planned):
+    searched = {"params_json": '{"alpha":"ternary"}', "chosen_json": '{"alpha":0.5}', **CALIBRATED}
+    planned.variant("simdiff_masd", PruningPlan.without([0, 1], LAYERS), 2, **searched)
+    given = {"params_json": '{"alpha":0.0}', **CALIBRATED}
+    planned.variant("simdiff_mssd", PruningPlan.without([0, 1], LAYERS), 2, **given)
+    found = {one.name: one for one in margins(planned.finish())}
+    # I_sim of 1 and 2 is 0.1 and 0.1005; the differences are nearly 0, and so alpha's part is -0.5 * 0.5.
+    assert (found["SimDiff-MASD"].taken, found["SimDiff-MASD"].left) == (
+        "layer 1 (-0.2)",
+        "layer 2 (-0.1997)",
+    )
+    assert found["SimDiff-MASD"].relative == pytest.approx(0.00025 / 0.2, rel=1e-3)
+    assert found["SimDiff-MSSD"].relative == pytest.approx(0.0005 / 0.1005)
+
+
+def test_laco_is_cut_at_its_threshold_and_among_windows(planned):
+    plan = PruningPlan.without([1], LAYERS)
+    chosen = {"merge_layers": 2, "interval": 1, "threshold_below": 0.9, "output_similarity": 0.95}
+    near = {**chosen, "threshold": 0.899}
+    planned.variant("laco", plan, 1, chosen_json=json.dumps(near), **PROBED)
+    second = {**chosen, "interval": 3, "output_similarity": 0.9499}
+    told = {**chosen, "threshold": math.nextafter(0.9, -math.inf), "runner_up": second}
+    planned.variant("laco", PruningPlan.without([1, 2], LAYERS), 2, chosen_json=json.dumps(told), **PROBED)
+    two, one = [one for one in margins(planned.finish()) if one.name == "LaCo"]
+    assert one.taken == "least similar merge accepted (0.9)"
+    assert one.left == "most similar merge refused (0.899)"
+    assert one.relative == pytest.approx(0.001 / 0.9)
+    assert (two.taken, two.left) == ("C=2, I=1 (0.95)", "C=2, I=3 (0.9499)")
 
 
 def test_a_plan_that_the_ranking_does_not_give_back_is_left_out(planned):

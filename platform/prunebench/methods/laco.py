@@ -232,8 +232,11 @@ class LaCo(Method[LaCoParams]):
                 found.append(wanted)
         if not found:
             raise UnreachableError(_unreachable(seen.shape.num_layers, budget.layers, params, counts))
-        collapse, run = max((hits[0] for hits in found), key=lambda hit: similarity(hit[1].plan))
+        best = sorted((hits[0] for hits in found), key=lambda hit: -similarity(hit[1].plan))
+        collapse, run = best[0]
         chosen = _told(collapse, run, similarity)
+        if other := next((hit for hit in best if hit[1].plan != run.plan), None):
+            chosen["runner_up"] = _told(*other, similarity)
         if params.hits == "highest":
             return Planned(plan=run.plan, chosen=chosen)
         every = [hit for hits in found for hit in hits]

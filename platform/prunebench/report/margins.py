@@ -7,15 +7,19 @@ ranking does not give back is left out rather than explained wrongly.
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
+from prunebench.config.params import parse_params
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.methods.clusters import redundancy
 from prunebench.methods.depth import LastState, span_similarity
+from prunebench.methods.simdiff import SimDiff, SimDiffMASD, SimDiffMSSD
 from prunebench.methods.wrp import weight_similarity
 from prunebench.report.board import Board, Record
 from prunebench.report.source import Calibration, Source, parsed
@@ -54,6 +58,13 @@ class Cut:
     unit: str = "layer"
     sign: float = 1.0
     """-1 where the scores were negated to have the lowest first."""
+    names: Sequence[str] = ()
+    """Of what was scored, where a number does not name it."""
+
+    def told(self, place: int) -> str:
+        """What lies at a place of the scores, with its score."""
+        name = self.names[place] if self.names else f"{self.unit} {place}"
+        return f"{name} ({self.sign * float(self.scores[place]):.4g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +143,8 @@ def _margin(name: str, budget: str, cut: Cut) -> Margin | None:
         name=name,
         budget=budget,
         what=cut.what,
-        taken=f"{cut.unit} {taken} ({cut.sign * last:.4g})",
-        left=f"{cut.unit} {left} ({cut.sign * first:.4g})",
+        taken=cut.told(taken),
+        left=cut.told(left),
         relative=(first - last) / size if size else 0.0,
     )
 
@@ -162,6 +173,32 @@ def _layertrim(seen: Planned) -> Iterator[Cut]:
         yield Cut(what="Block Influence", scores=scores, taken=changed, left=others)
 
 
+def _simdiff(method: SimDiff[Any], seen: Planned) -> Iterator[Cut]:
+    """The cut at the alpha that was given or found."""
+    alpha = seen.chosen.get("alpha", seen.params["alpha"])
+    if seen.calibration is not None and not isinstance(alpha, str):
+        similarity_L, difference_L = method.scores(seen.calibration, parse_params(method, seen.params))
+        scores = (1 - alpha) * similarity_L - alpha * expit(-difference_L)
+        what = f"importance less alpha at alpha {alpha:.4g}"
+        yield Cut(what=what, scores=scores, taken=seen.removed, left=seen.others)
+
+
+def _laco(seen: Planned) -> Iterator[Cut]:
+    """The merges on either side of T, and the best plan of other windows and steps."""
+    chosen = seen.chosen
+    sides = np.array([chosen["threshold_below"], chosen["threshold"]])
+    # Where no merge was refused, T is the number just below the least similar of all.
+    if np.nextafter(sides[0], -math.inf) != sides[1] and np.isfinite(sides).all():
+        names = ("least similar merge accepted", "most similar merge refused")
+        what = "similarity of the output to the dense model's"
+        yield Cut(what=what, scores=-sides, taken=[0], left=[1], sign=-1.0, names=names)
+    if second := chosen.get("runner_up"):
+        names = [f"C={one['merge_layers']}, I={one['interval']}" for one in (chosen, second)]
+        scores = -np.array([one["output_similarity"] for one in (chosen, second)])
+        what = "output similarity among windows and steps"
+        yield Cut(what=what, scores=scores, taken=[0], left=[1], sign=-1.0, names=names)
+
+
 def _lorp(seen: Planned) -> Iterator[Cut]:
     if seen.calibration is not None:
         yield from _clusters(seen, seen.calibration.similarity_BB[:-1, :-1])
@@ -186,7 +223,10 @@ CUTS: Mapping[str, Callable[[Planned], Iterator[Cut]]] = {
     "shortgpt": _shortgpt,
     "llm_streamline": _streamline,
     "layertrim": _layertrim,
+    "simdiff_mssd": partial(_simdiff, SimDiffMSSD()),
+    "simdiff_masd": partial(_simdiff, SimDiffMASD()),
+    "laco": _laco,
     "lorp": _lorp,
     "wrp": _wrp,
 }
-"""Methods that cut rankings which the store's statistics give back."""
+"""Methods that cut rankings which the store gives back."""
