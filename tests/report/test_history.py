@@ -146,7 +146,11 @@ def test_clusters_are_cut_one_by_one_and_protected_layers_are_no_choice(planned)
 
 
 def test_simdiff_is_cut_at_the_alpha_that_its_search_found(planned):
-    searched = {"params_json": '{"alpha":"ternary"}', "chosen_json": '{"alpha":0.5}', **CALIBRATED}
+    searched = {
+        "params_json": '{"alpha":"ternary","probe_corpus":"ab"}',
+        "chosen_json": '{"alpha":0.5}',
+        **CALIBRATED,
+    }
     planned.variant("simdiff_masd", PruningPlan.without([0, 1], LAYERS), 2, **searched)
     given = {"params_json": '{"alpha":0.0}', **CALIBRATED}
     planned.variant("simdiff_mssd", PruningPlan.without([0, 1], LAYERS), 2, **given)

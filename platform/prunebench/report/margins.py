@@ -6,7 +6,7 @@ ranking does not give back is left out rather than explained wrongly.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -177,7 +177,13 @@ def _simdiff(method: SimDiff[Any], seen: Planned) -> Iterator[Cut]:
     """The cut at the alpha that was given or found."""
     alpha = seen.chosen.get("alpha", seen.params["alpha"])
     if seen.calibration is not None and not isinstance(alpha, str):
-        similarity_L, difference_L = method.scores(seen.calibration, parse_params(method, seen.params))
+        # A row states its probe corpus beside the method's own parameters.
+        own = {
+            field.name: seen.params[field.name]
+            for field in fields(method.params)
+            if field.name in seen.params
+        }
+        similarity_L, difference_L = method.scores(seen.calibration, parse_params(method, own))
         scores = (1 - alpha) * similarity_L - alpha * expit(-difference_L)
         what = f"importance less alpha at alpha {alpha:.4g}"
         yield Cut(what=what, scores=scores, taken=seen.removed, left=seen.others)
