@@ -98,7 +98,8 @@ def test_a_metric_that_is_no_number_is_shown_and_ranked_last_or_not_at_all(build
         builder.score(without(place), units, "acc", values)
     told = words(page_of(builder.finish(), tmp_path)[0])
     assert ("NaN" if math.isnan(odd) else "-∞") in told
-    assert "WRP best on 1 of 1 measure." in told
+    assert "choose one of WRP, ShortGPT: none of 1 measure" in told
+    assert "WRP is best on 1 of 1 measure." in told
 
 
 def test_a_store_whose_units_all_failed_has_a_page_that_says_so(builder, tmp_path):
@@ -144,6 +145,4 @@ def test_two_hundred_methods_are_drawn_by_their_best(build, tmp_path):
     told = words(page_of(builder.finish(), tmp_path)[0])
     assert "200 rows at 1 budget" in told
     assert "the best 40 of 50" in told
-    assert re.search(
-        r"Also not shown to be worse than the best by any measure: method02.* and \d+ more\.", told
-    )
+    assert re.search(r"choose one of method01\d \(the same plan as .*\), method02.* and \d+ more: none", told)

@@ -162,7 +162,8 @@ def test_the_verdict_names_the_best_what_is_not_worse_and_how_many_are(builder):
     assert line.detectable.endswith("points")
     assert verdict.safe == ("ShortGPT", "LoRP")
     assert verdict.sentence == (
-        "ShortGPT best on 1 of 1 measure. Also not shown to be worse than the best by any measure: LoRP."
+        "choose one of ShortGPT, LoRP: none of 1 measure shows them to be worse than its best. "
+        "ShortGPT is best on 1 of 1 measure."
     )
 
 
@@ -170,8 +171,8 @@ def test_the_verdict_names_the_best_what_is_not_worse_and_how_many_are(builder):
     ("scores", "sentence"),
     [
         ({"shortgpt": 80}, "only one row has a value: there is nothing to choose."),
-        ({"shortgpt": 80, "lorp": 20}, "Every other row is shown to be worse than the best"),
-        ({"shortgpt": 80, "lorp": 80}, "ShortGPT, LoRP best on 1 of 1 measure."),
+        ({"shortgpt": 80, "lorp": 20}, "choose ShortGPT: best on 1 of 1 measure, and the only plan"),
+        ({"shortgpt": 80, "lorp": 80}, "choose one of ShortGPT, LoRP: none of 1 measure"),
     ],
 )
 def test_the_verdict_says_where_there_is_no_choice(builder, scores, sentence):

@@ -192,6 +192,8 @@ def _simdiff(method: SimDiff[Any], seen: Planned) -> Iterator[Cut]:
 def _laco(seen: Planned) -> Iterator[Cut]:
     """The merges on either side of T, and the best plan of other windows and steps."""
     chosen = seen.chosen
+    if "threshold_below" not in chosen:
+        return
     sides = np.array([chosen["threshold_below"], chosen["threshold"]])
     # Where no merge was refused, T is the number just below the least similar of all.
     if np.nextafter(sides[0], -math.inf) != sides[1] and np.isfinite(sides).all():

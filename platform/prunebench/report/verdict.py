@@ -149,7 +149,6 @@ def _safe(sources: Sequence[_Source]) -> list[str]:
 def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
     if not sources:
         return "nothing has a value yet."
-    lines = counted(len(sources), "measure")
     wins: dict[str, int] = {}
     for source in sources:
         for row in _pruned(source):
@@ -157,18 +156,52 @@ def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
                 wins[row.label.name] = wins.get(row.label.name, 0) + 1
     if not wins:
         return "only one row has a value: there is nothing to choose."
-    most = max(wins.values())
+    measures, most = counted(len(sources), "measure"), max(wins.values())
     leaders = [name for name, count in wins.items() if count == most]
-    told = f"{names(leaders)} best on {most} of {lines}"
     if all(source.mute for source in sources):
-        return f"{told}; the documents are too few to tell rows apart."
-    others = [name for name in safe if name not in leaders]
-    told += "." if set(leaders) <= set(safe) else ", but shown to be worse than the best of another."
-    if others:
-        return f"{told} Also not shown to be worse than the best by any measure: {names(others)}."
-    if {row.label.name for row in _pruned(sources[0])} <= set(leaders):
-        return told
-    return f"{told} Every other row is shown to be worse than the best by some measure."
+        return f"{names(leaders)} best on {most} of {measures}; the documents are too few to tell rows apart."
+    rows = _pruned(sources[0])
+    failing = [name for name in _alike(rows, leaders) if name not in safe]
+    but = "".join(
+        f" {name} is best on {most}, but shown to be worse by {_worse(sources, name)}." for name in failing
+    )
+    if not safe:
+        return f"no row keeps up with the best on all of {measures}.{but}"
+    told = _alike(rows, sorted(safe, key=lambda name: -wins.get(name, 0)))
+    first = next(iter(told))
+    best = f"best on {wins.get(first, 'none')} of {measures}"
+    if len(told) == 1:
+        return (
+            f"choose {told[first]}: {best}, and the only plan that none shows to be worse than its best.{but}"
+        )
+    return (
+        f"choose one of {names(list(told.values()))}: "
+        f"none of {measures} shows them to be worse than its best. {first} is {best}.{but}"
+    )
+
+
+def _alike(rows: Sequence[Row], wanted: Sequence[str]) -> dict[str, str]:
+    """The first row of each plan among the wanted, in their order, and its name with those of its twins."""
+    first = {row.label.name: row.same_as or row.label.name for row in rows}
+    twins: dict[str, list[str]] = {}
+    for name in wanted:
+        twins.setdefault(first[name], []).append(name)
+    return {
+        own[0]: f"{own[0]} (the same plan as {names(own[1:])})" if own[1:] else own[0]
+        for own in twins.values()
+    }
+
+
+def _worse(sources: Sequence[_Source], name: str) -> str:
+    """The measures that show a row to be worse than their best."""
+    shown = [
+        source.what
+        for source in sources
+        for row in _pruned(source)
+        if row.label.name == name and not source.mute
+        if not ((cell := row.all_cells[source.place]).best or cell.tie)
+    ]
+    return ", ".join(shown)
 
 
 def names(of: Sequence[str]) -> str:
