@@ -175,8 +175,8 @@ def _layertrim(seen: Planned) -> Iterator[Cut]:
 
 def _simdiff(method: SimDiff[Any], seen: Planned) -> Iterator[Cut]:
     """The cut at the alpha that was given or found."""
-    alpha = seen.chosen.get("alpha", seen.params["alpha"])
-    if seen.calibration is not None and not isinstance(alpha, str):
+    alpha = seen.chosen.get("alpha", seen.params.get("alpha"))
+    if seen.calibration is not None and isinstance(alpha, int | float):
         # A row states its probe corpus beside the method's own parameters.
         own = {
             field.name: seen.params[field.name]

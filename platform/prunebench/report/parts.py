@@ -11,6 +11,7 @@ from prunebench.report.board import Board
 from prunebench.report.cd_diagram import cd_diagram
 from prunebench.report.concentration import concentration_plots
 from prunebench.report.distance import distance_plot
+from prunebench.report.lengths import length_pictures
 from prunebench.report.metric_test import detectable_text
 from prunebench.report.metrics import HOLE, counted
 from prunebench.report.papers import PaperTable, paper_tables
@@ -45,6 +46,7 @@ class Parts:
     matched: Matched
     ranked: tuple[Ranked, ...]
     pareto: tuple[Markup, ...]
+    lengths: tuple[Markup, ...]
     distance: Markup
     concentration: tuple[Markup, ...]
 
@@ -76,6 +78,7 @@ def parts_of(
             _ranked(board, number) for number, table in enumerate(board.tables) if table.budget_layers
         ),
         pareto=tuple(pareto(board, papers)),
+        lengths=tuple(length_pictures(board, pairer.documents)),
         distance=distance_plot(calibrations, weights),
         concentration=tuple(
             picture
