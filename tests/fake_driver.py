@@ -32,6 +32,7 @@ from prunebench.core.unit import (
 )
 from prunebench.errors import ResourceError
 from prunebench.store import ledger as ledger_module
+from prunebench.store import merge as merge_module
 from prunebench.store.artifacts import save_exam, save_plan, save_planned, save_stats, save_variant
 from prunebench.store.derive import derive_results
 from prunebench.store.diff import diff
@@ -280,6 +281,7 @@ def full(root: Path) -> None:
 def main() -> None:
     root, what = Path(sys.argv[1]), sys.argv[2]
     ledger_module.FOLD_EVERY = 2 if what == "crashes" else 5
+    merge_module.MANY_PARTS = 2 if what == "crashes" else 3
     skip_waiting_for_the_disk()
     if what == "crashes":
         crashes(root)

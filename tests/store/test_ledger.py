@@ -213,3 +213,19 @@ def test_texts_are_kept_once_folded_and_read_back(root):
         (text.generation.text for text in texts),
         key=lambda name: next(t.unit.generation_id for t in texts if t.generation.text == name),
     )
+
+
+def test_many_small_parts_are_merged_while_a_run_goes_on_and_full_ones_stay(root, monkeypatch):
+    monkeypatch.setattr("prunebench.store.ledger.FOLD_EVERY", 1)
+    monkeypatch.setattr("prunebench.store.merge.MANY_PARTS", 3)
+    monkeypatch.setattr("prunebench.store.merge.ROWS_PER_PART", 4 * len(DONE[0].samples))
+    counts = []
+    with Ledger(root) as ledger:
+        for done in DONE:
+            assert ledger.commit(done)
+            assert not ledger.commit(done)
+            counts.append(len(list((root / "samples").glob("part-*"))))
+        assert ledger.present() == {done.unit.unit_id for done in DONE}
+    assert max(counts) < len(DONE)
+    assert counts[2] == 1
+    assert samples_table(root).equals(samples_table(committed(root.parent / "calm", DONE)))

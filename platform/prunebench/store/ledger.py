@@ -15,6 +15,7 @@ from prunebench.store.append import store_lock, write_atomic
 from prunebench.store.generations import GENERATION_TABLE, generation_table
 from prunebench.store.keyed import KeyedWriter
 from prunebench.store.layout import file_key, open_store
+from prunebench.store.merge import merge_small_parts
 from prunebench.store.samples import SAMPLE_TABLE, unit_table
 
 FOLD_EVERY: int = 1_000
@@ -78,7 +79,7 @@ class Ledger:
         return new
 
     def fold(self, *, wait: bool = True) -> int:
-        """Move the files of single units into parts and return how many units were done.
+        """Move the files of single units into parts, merge many small parts, and return how many units moved.
 
         Without `wait`, return 0 while another driver folds.
         """
@@ -86,7 +87,10 @@ class Ledger:
             if not locked:
                 return 0
             self._generations.fold()
-            return self._samples.fold()
+            folded = self._samples.fold()
+            for kind in (GENERATION_TABLE, SAMPLE_TABLE):
+                merge_small_parts(self.root, kind)
+            return folded
 
     def attempts(self, key: str) -> int:
         """The highest recorded failed attempt of a unit or item, 0 when there is none."""
