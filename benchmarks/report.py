@@ -143,7 +143,7 @@ def fill(
             run.variant(variant.variant_key)
             for exam in exams:
                 unit = replace(exam, plan_id=plan.plan_id)
-                run.unit(unit.unit_id, worker="w", host="h", seconds=0.1, attempt=1)
+                run.unit(unit, worker="w", host="h", seconds=0.1, attempt=1)
                 units.append(unit)
         run.end("done")
         run.close()

@@ -154,7 +154,7 @@ def drive(root: Path, ranges: int = 2, told: Callable[[str], object] = lambda _:
             if unit.unit_id not in present:
                 if unit.task == "choice" and unit.plan_id == PLANS["dense"].plan_id:
                     ledger.keep(written(unit))
-                run.unit(unit.unit_id, worker="fake", host=str(os.getpid()), seconds=0.25, attempt=1)
+                run.unit(unit, worker="fake", host=str(os.getpid()), seconds=0.25, attempt=1)
                 ledger.commit(evaluate(unit))
                 told(unit.unit_id)
         ledger.fold()

@@ -157,7 +157,7 @@ class StoreBuilder:
     def add(self, plan: PruningPlan, unit: Unit, samples: tuple[Sample, ...]) -> None:
         """Commit one unit."""
         done = UnitDone(unit=unit.for_plan(plan.plan_id), samples=samples, seconds=1.0)
-        self.log.unit(done.unit.unit_id, worker="w", host="h", seconds=1.0, attempt=1)
+        self.log.unit(done.unit, worker="w", host="h", seconds=1.0, attempt=1)
         self.ledger.commit(done)
 
     def calibration(self, similarity_BB: np.ndarray, corpus_id: str = CORPUS, *, shard: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Plans, statistics, exams, probe answers, runs; verify, compact and diff."""
 
 import io
+import json
 import math
 import os
 import shutil
@@ -136,19 +137,26 @@ def test_a_copy_without_empty_folders_is_read(store):
 
 
 def test_a_run_tells_its_start_its_units_and_its_end(store):
+    one, two = unit_of("text", 0, "p"), unit_of("choice", 0, "q")
     with RunLog.start(store, {"config": "a.yaml"}, run_id="run-1") as run:
-        run.unit("u", worker="w0", host="h", seconds=1.5, attempt=2)
+        run.unit(one, worker="w0", host="h", seconds=1.5, attempt=2)
+        run.failure("k", "OutOfMemoryError: \x1b[31m3 GiB")
         run.end("done")
+    lines = [json.loads(line) for line in (store / "runs" / "run-1.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["start", "unit", "failure", "end"]
+    assert (lines[1]["plan_id"], lines[1]["task"]) == ("p", "text")
+    assert lines[2]["error"] == "OutOfMemoryError: \x1b[31m3 GiB"
+    assert "\x1b" not in (store / "runs" / "run-1.jsonl").read_text()
     with RunLog.start(store, {}, run_id="run-2") as run:
-        run.unit("v", worker="w1", host="h", seconds=2.5, attempt=1)
+        run.unit(two, worker="w1", host="h", seconds=2.5, attempt=1)
     (store / "runs" / "run-3.jsonl").write_text('{"event": "sta')
     runs = read_runs(store).set_index("run_id")
     assert runs["status"].to_dict() == {"run-1": "done", "run-2": "killed or running"}
     assert runs["record_json"].to_dict() == {"run-1": '{"config": "a.yaml"}', "run-2": "{}"}
     events = read_events(store)
     assert events[["run_id", "unit_id", "worker", "seconds", "attempt"]].to_numpy().tolist() == [
-        ["run-1", "u", "w0", 1.5, 2],
-        ["run-2", "v", "w1", 2.5, 1],
+        ["run-1", one.unit_id, "w0", 1.5, 2],
+        ["run-2", two.unit_id, "w1", 2.5, 1],
     ]
 
 

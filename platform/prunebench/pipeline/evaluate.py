@@ -1,5 +1,6 @@
 """Stage 3: every distinct plan on every document range of every task, as far as the store lacks it."""
 
+import collections
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,16 +59,22 @@ def evaluate(session: Session, subjects: Iterable[Subject], planned: Mapping[str
     present = session.ledger.present()
     scored: list[EvaluateItem] = []
     written: list[GenerateItem] = []
+    asked_units = collections.Counter[str]()
     for subject in subjects:
         plans, asked = planned[subject.name].plans, exams(subject)
         record_exams(session, asked, plans)
         for exam in asked:
+            asked_units["evaluate" if isinstance(exam, Exam) else "write"] += len(plans)
             if isinstance(exam, Exam):
                 scored += _items(subject.name, exam, missing_plans(exam, plans, present))
         answers = [exam for exam in asked if isinstance(exam, WrittenExam)]
         written += written_items(session.ledger, subject.name, answers, plans)
-    session.work("evaluate", scored, sum(len(item.plans) for item in scored))
-    session.work("write", written, sum(len(item.units) for item in written))
+    steps = {
+        "evaluate": sum(len(item.plans) for item in scored),
+        "write": sum(len(item.units) for item in written),
+    }
+    for stage, items in (("evaluate", scored), ("write", written)):
+        session.work(stage, items, steps[stage], done=asked_units[stage] - steps[stage])
 
 
 def record_exams(session: Session, asked: Sequence[Exam | WrittenExam], plans: Sequence[PruningPlan]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prunebench.core.fingerprint import Json
 from prunebench.core.lease import Delivery
+from prunebench.core.text import printable
 from prunebench.core.unit import Failed, Generated, PlanDone, ProbeAnswered, StatsDone, UnitDone, WorkItem
 from prunebench.pipeline.executor import Executor
 from prunebench.pipeline.progress import Progress
@@ -34,11 +35,11 @@ class Session:
     failures: dict[str, str] = field(default_factory=dict)
     """Key -> error of everything that failed in this run."""
 
-    def work(self, stage: str, items: Sequence[WorkItem], steps: int) -> None:
-        """Run the items to their end; `steps` results are expected."""
+    def work(self, stage: str, items: Sequence[WorkItem], steps: int, *, done: int = 0) -> None:
+        """Run the items to their end; `steps` results are expected, and `done` were there before."""
         if not items:
             return
-        self.progress.start(stage, steps)
+        self.progress.start(stage, done + steps, done=done)
         for delivery in self.executor.run(items):
             self._commit(delivery)
         self.progress.finish()
@@ -47,7 +48,7 @@ class Session:
         match delivery.message:
             case UnitDone() as done:
                 self.log.unit(
-                    done.unit.unit_id,
+                    done.unit,
                     worker=delivery.worker,
                     host=delivery.host,
                     seconds=done.seconds,
@@ -72,7 +73,8 @@ class Session:
 
     def fail(self, key: str, error: str, traceback: str) -> None:
         """Record a failure: shown in the report, tried again by the next run."""
-        logger.error("%s failed: %s", key[:16], error)
+        logger.error("%s failed: %s", key[:16], printable(error))
+        self.log.failure(key, error)
         self.failures[key] = error
         self.ledger.fail(key, error, traceback, self.ledger.attempts(key) + 1)
 

@@ -12,7 +12,7 @@ from prunebench.store.layout import content_name
 
 ROWS_PER_PART = 1_000_000
 BYTES_PER_PART = 1 << 30
-MANY_PARTS = 32
+MANY_PARTS: int = 32
 """So many small parts are merged without being asked to: a reader opens every one of them."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from prunebench.core.fingerprint import Json
+from prunebench.core.unit import Unit
 from prunebench.store.append import LineFile
 from prunebench.store.layout import file_key
 
@@ -52,12 +53,14 @@ class RunLog:
         """This run asks about the variant."""
         self._file.append({"event": "variant", "variant_key": variant_key})
 
-    def unit(self, unit_id: str, *, worker: str, host: str, seconds: float, attempt: int) -> None:
+    def unit(self, unit: Unit, *, worker: str, host: str, seconds: float, attempt: int) -> None:
         """A unit came back. Logged before it is committed, so that every committed unit has its time."""
         self._file.append(
             {
                 "event": "unit",
-                "unit_id": unit_id,
+                "unit_id": unit.unit_id,
+                "plan_id": unit.plan_id,
+                "task": unit.task,
                 "worker": worker,
                 "host": host,
                 "seconds": seconds,
@@ -65,6 +68,10 @@ class RunLog:
                 "at": _now().isoformat(),
             }
         )
+
+    def failure(self, key: str, error: str) -> None:
+        """A unit or item failed; `key` names it as in failures/."""
+        self._file.append({"event": "failure", "key": key, "error": error, "at": _now().isoformat()})
 
     def end(self, status: str) -> None:
         """The run ended: `done`, `failed` or `interrupted`. A run without this line was killed."""

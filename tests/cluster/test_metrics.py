@@ -1,0 +1,84 @@
+"""Metrics on a real node's port, and the dashboard that asks for them."""
+
+import json
+import re
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from prunebench.core.plan import PruningPlan
+from prunebench.core.unit import EvaluateItem, Unit
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+DASHBOARD = Path(__file__).parents[2] / "configs" / "grafana" / "prunebench.json"
+PLANS = tuple(PruningPlan.without([i], 12) for i in range(3))
+
+
+def served() -> str:
+    import ray
+
+    node = ray.nodes()[0]
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def counted(text: str) -> dict[str, float]:
+    """Sum of each of our series, and of each status of units."""
+    found: dict[str, float] = {}
+    for name, labels, value in re.findall(r"^ray_(prunebench_\w+)\{(.*)\} (\S+)$", text, re.MULTILINE):
+        status = re.search(r'status="(\w+)"', labels)
+        key = f"{name} {status[1]}" if status else name
+        found[key] = found.get(key, 0.0) + float(value)
+    return found
+
+
+def test_a_run_is_seen_on_the_metrics_port(ray_cluster, tmp_path):
+    from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.placement import Placement
+
+    unit = Unit(
+        weights_id="w",
+        tokenizer_hash="t",
+        plan_id="",
+        task="fake",
+        task_version="1",
+        recipe="{}",
+        document_hash="0",
+        start=0,
+        stop=1,
+        dtype="float32",
+        attention="sdpa",
+        scorer_version="1",
+    )
+    before = counted(served())
+    executor = RayExecutor("fake_worker:FakeWorker", (str(tmp_path),), Placement(workers=1, threads=1))
+    item = EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS)
+    list(executor.run([item]))
+    executor.close()
+    deadline = time.monotonic() + 60
+    now: dict[str, float] = {}
+    while time.monotonic() < deadline:
+        now = counted(served())
+        if now.get("prunebench_units_total done", 0) >= before.get("prunebench_units_total done", 0) + 3:
+            break
+        time.sleep(0.5)
+    assert now["prunebench_units_total done"] - before.get("prunebench_units_total done", 0) == 3
+    seconds = "prunebench_unit_seconds_count"
+    assert now[seconds] - before.get(seconds, 0) == 3
+    assert {"prunebench_items_waiting", "prunebench_workers"} <= set(now)
+
+
+def test_the_dashboard_asks_for_metrics_that_exist():
+    from prunebench.cluster.metrics import DESCRIBED
+
+    series = {f"ray_{name}" for name in DESCRIBED}
+    series |= {f"ray_{name}_total" for name in DESCRIBED} | {"ray_prunebench_unit_seconds_bucket"}
+    asked = set(re.findall(r"ray_\w+", DASHBOARD.read_text()))
+    assert asked <= series
+    assert {name for name in DESCRIBED if any(name in one for one in asked)} == set(DESCRIBED)
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) == 6
