@@ -12,7 +12,7 @@
 #SBATCH --exclusive
 #SBATCH --mem=0
 #SBATCH --time=2-00:00:00
-#SBATCH --signal=B:USR1@120
+#SBATCH --signal=B:USR1@240
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log

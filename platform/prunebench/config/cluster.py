@@ -101,7 +101,7 @@ class ClusterEntry(Strict):
     name: Label = "prunebench"
     node: NodeSize = NodeSize()
     """A node that workers run on; from it and `executor` follows the number of nodes."""
-    hours: float = Field(24, gt=0, le=24 * 365)
+    hours: float = Field(24, ge=0.25, le=24 * 365)
     """The job's time limit; the same command resumes what it cut off."""
     setup: tuple[Line, ...] = ()
     """Shell lines that run first on every node: `module load cuda`, `source /shared/venv/bin/activate`."""

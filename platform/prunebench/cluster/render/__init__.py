@@ -1,11 +1,26 @@
-"""Files for the places that a job can be submitted to, rendered from its config and checked. No ray import."""
+"""Files for the places that a job is submitted to, rendered from its config and checked. No ray import."""
+
+from typing import Protocol
 
 from prunebench.cluster.job import Job
 from prunebench.cluster.render import kuberay, launcher, slurm
 from prunebench.config.base import nearest
 from prunebench.errors import InputError
 
-TARGETS = {"ray": launcher, "kuberay": kuberay, "slurm": slurm}
+
+class Target(Protocol):
+    """What each module here offers."""
+
+    def render(self, job: Job) -> tuple[str, str]:
+        """File name and text."""
+        ...
+
+    def validate(self, text: str) -> None:
+        """Raise InputError for a wrong file."""
+        ...
+
+
+TARGETS: dict[str, Target] = {"ray": launcher, "kuberay": kuberay, "slurm": slurm}
 
 
 def rendered(target: str, job: Job) -> dict[str, str]:
@@ -36,7 +51,7 @@ def validate(target: str, text: str) -> None:
     _module(target).validate(text)
 
 
-def _module(target: str):  # noqa: ANN202 (one of the three modules)
+def _module(target: str) -> Target:
     if target not in TARGETS:
         raise InputError(f"nothing is rendered for '{target}': {nearest(target, TARGETS)}")
     return TARGETS[target]

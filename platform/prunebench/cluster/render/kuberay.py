@@ -57,7 +57,7 @@ def _spec(job: Job, place: KubeRay) -> dict[str, Any]:
     runtime = {"env_vars": job.environment(place.folder)}
     return {
         "entrypoint": f"cd {shlex.quote(place.folder)} && exec {shlex.join(job.entrypoint)}",
-        # The operator asks the head itself: no submitter that starts twice, no shell that reads the words again.
+        # The operator asks the head itself: no submitter that starts twice, no second shell that reads words.
         "submissionMode": "HTTPMode",
         "submitterConfig": {"backoffLimit": 0},
         "jobId": job.submission_id,

@@ -80,7 +80,7 @@ def render(job: Job) -> tuple[str, str]:
 
 def _started(job: Job, command: str) -> str:
     """Each command has a shell of its own: what sets it up goes before it."""
-    return " && ".join(["ulimit -n 65536", *job.cluster.setup, command])
+    return "ulimit -n 65536; " + " && ".join([*job.cluster.setup, command])
 
 
 def validate(text: str) -> None:
@@ -132,7 +132,7 @@ def _check_types(data: dict[str, Any]) -> None:
     least = sum(kind.get("min_workers", 0) for kind in types.values())
     if least > data.get("max_workers", least):
         raise InputError(
-            f"cluster.yaml: max_workers is {data['max_workers']}, less than the min_workers of all types, {least}"
+            f"cluster.yaml: max_workers is {data['max_workers']}, but the min_workers of all types are {least}"
         )
 
 

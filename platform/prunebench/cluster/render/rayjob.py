@@ -29,7 +29,7 @@ class Resources(Strict):
     """What a container gets."""
 
     limits: dict[str, Quantity | int]
-    requests: dict[str, Quantity | int] = {}
+    requests: dict[str, Quantity | int] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def gpus_are_limits(self) -> "Resources":
@@ -69,7 +69,7 @@ class Container(Loose):
     name: str
     image: str
     resources: Resources
-    env: list[Variable] = []
+    env: list[Variable] = Field(default_factory=list)
 
 
 class PodSpec(Loose):
@@ -81,17 +81,17 @@ class PodSpec(Loose):
 class PodTemplate(Strict):
     """A pod template."""
 
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)
     spec: PodSpec
 
 
 class Group(Strict):
     """What head and worker groups have in common."""
 
-    rayStartParams: dict[str, str] = {}
+    rayStartParams: dict[str, str] = Field(default_factory=dict)
     template: PodTemplate
-    resources: dict[str, str] = {}
-    labels: dict[str, str] = {}
+    resources: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("rayStartParams", mode="before")
     @classmethod
@@ -149,7 +149,7 @@ class RayCluster(Strict):
     rayVersion: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
     authOptions: AuthOptions | None = None
     headGroupSpec: Head
-    workerGroupSpecs: list[Workers] = []
+    workerGroupSpecs: list[Workers] = Field(default_factory=list)
     enableInTreeAutoscaling: bool | None = None
     autoscalerOptions: dict[str, Any] | None = None
     gcsFaultToleranceOptions: dict[str, Any] | None = None
@@ -182,12 +182,12 @@ class Spec(Strict):
 
     entrypoint: str = Field(min_length=1)
     rayClusterSpec: RayCluster | None = None
-    clusterSelector: dict[str, str] = {}
+    clusterSelector: dict[str, str] = Field(default_factory=dict)
     submissionMode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"] = "K8sJobMode"
     submitterConfig: Submitter | None = None
     submitterPodTemplate: PodTemplate | None = None
     jobId: str | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = Field(default_factory=dict)
     runtimeEnvYAML: str = ""
     entrypointNumCpus: float = Field(0, ge=0)
     entrypointNumGpus: float = Field(0, ge=0)

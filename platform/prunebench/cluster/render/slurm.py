@@ -15,9 +15,10 @@ INTERRUPTED = 130
 """Exit code of a run that a signal ended after it had flushed."""
 PORT_BLOCKS = (32768 - 20000) // 10
 """Blocks of ten ports between the ports of Ray's workers and those that Linux gives out itself."""
-NOTICE_S = 120
-"""From the signal to the time limit: a run needs at most 30 s, Slurm may be a minute late."""
-OPTIONS = frozenset(
+NOTICE_S = 240
+"""From the signal to the time limit: a run needs at most 30 s, other nodes 60 s to miss the head, `ray stop`
+16 s."""
+OPTION_WORDS = (
     "account acctg-freq array begin chdir cluster-constraint clusters comment constraint container core-spec "
     "cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline dependency distribution error exclude "
     "exclusive export gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags "
@@ -26,11 +27,16 @@ OPTIONS = frozenset(
     "ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output overcommit parsable partition power "
     "prefer priority profile qos quiet reboot requeue reservation signal sockets-per-node spread-job "
     "switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid use-min-nodes "
-    "verbose wait wait-all-nodes wckey wrap".split()
+    "verbose wait wait-all-nodes wckey wrap"
 )
+OPTIONS = frozenset(OPTION_WORDS.split())
 """Long options of sbatch 24.05."""
-RESERVED = {"--head": "symmetric-run starts the head itself", "--block": "symmetric-run waits itself",
-            "--port": "--address names the port", "--node-ip-address": "--address names the head"}  # fmt: skip
+RESERVED = {
+    "--head": "symmetric-run starts the head itself",
+    "--block": "symmetric-run waits itself",
+    "--port": "--address names the port",
+    "--node-ip-address": "--address names the head",
+}
 
 
 def render(job: Job) -> tuple[str, str]:
