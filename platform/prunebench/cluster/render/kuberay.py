@@ -92,7 +92,7 @@ def _spec(job: Job, place: KubeRay) -> dict[str, Any]:
 
 def _pod(name: str, place: KubeRay, limits: dict[str, Any]) -> dict[str, Any]:
     references = {variable: reference.split("/") for variable, reference in sorted(place.secrets.items())}
-    container = {
+    container: dict[str, Any] = {
         "name": name,
         "image": place.image,
         "resources": {"limits": limits, "requests": limits},

@@ -103,10 +103,12 @@ def validate(text: str) -> None:
 
 def _sentence(fault: ValidationError) -> str:
     place = ".".join(map(str, fault.path)) or "top level"
+    # The library leaves open what was checked against what: here both are mappings.
+    schema: Any = fault.schema
+    given: Any = fault.instance
     if fault.validator == "additionalProperties":
-        schema: dict[str, Any] = dict(fault.schema)
         known = schema.get("properties", {})
-        unknown = [key for key in fault.instance if key not in known]
+        unknown = [key for key in given if key not in known]
         return "; ".join(f"{place}: unknown key '{key}': {nearest(str(key), known)}" for key in unknown)
     return f"{place}: {fault.message}"
 
@@ -132,7 +134,7 @@ def _check_types(data: dict[str, Any]) -> None:
     least = sum(kind.get("min_workers", 0) for kind in types.values())
     if least > data.get("max_workers", least):
         raise InputError(
-            f"cluster.yaml: max_workers is {data['max_workers']}, but the min_workers of all types are {least}"
+            f"cluster.yaml: max_workers is {data['max_workers']}, but the types' min_workers are {least}"
         )
 
 
