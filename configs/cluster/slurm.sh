@@ -69,7 +69,8 @@ code=0
 wait "$step" || code=$?
 
 "${on_nodes[@]}" rm -rf -- "$temp" || true
-if [[ -n $again && $code -eq 130 ]]; then
+# 0, 2, 3 and 4 are a run's own ends; anything else was cut off.
+if [[ -n $again && ! $code =~ ^[0234]$ ]]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

@@ -126,13 +126,14 @@ def test_a_signal_ends_the_driver_and_the_time_limit_queues_the_job_again(slurm,
     assert (f"scontrol requeue {slurm.temp.name.removeprefix('ray-')}" in slurm.seen.read_text()) == requeued
 
 
-def test_a_run_that_ends_at_its_limit_is_not_queued_again(slurm):
-    process = slurm('trap "exit 0" TERM; echo ready; while :; do sleep 0.1; done')
+@pytest.mark.parametrize(("code", "requeued"), [(0, False), (2, False), (3, False), (4, False), (15, True)])
+def test_only_a_run_that_was_cut_off_is_queued_again(slurm, code, requeued):
+    process = slurm(f'trap "exit {code}" TERM; echo ready; while :; do sleep 0.1; done')
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "requeue" not in slurm.seen.read_text()
+    assert process.returncode == code
+    assert ("requeue" in slurm.seen.read_text()) == requeued
 
 
 @pytest.mark.parametrize(
