@@ -2,13 +2,14 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from prunebench.cluster.job import Job
 from prunebench.config.cluster import ClusterEntry
 from prunebench.config.executor import ExecutorEntry
 
 ROOT = Path(__file__).parents[1]
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "hosts": {"head": "10.0.0.1", "workers": ["10.0.0.2"], "ssh_user": "ray"},
     "kuberay": {"image": "example.org/prunebench:1", "claim": "shared", "folder": "/opt/prunebench"},
 }
@@ -21,7 +22,7 @@ def pinned_ray():
 
 
 def make_job(cluster=None, executor=None, **fields):
-    given = {
+    given: dict[str, Any] = {
         "entrypoint": ("python", "jobs/benchmark.py", "configs/a.yaml", "--store", "/shared/s"),
         "folder": Path("/shared/prunebench"),
         "config": Path("configs/a.yaml"),

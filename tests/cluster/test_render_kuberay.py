@@ -9,7 +9,7 @@ import yaml
 
 from prunebench.cluster.render import rendered, validate
 from prunebench.errors import InputError
-from rendering import make_job
+from rendering import CLUSTER, make_job
 
 GPU = {"node": {"cpus": 16, "gpus": 2, "memory_gib": 64}}
 
@@ -42,7 +42,7 @@ def test_workers_get_what_the_config_says_and_the_head_has_none():
 
 
 def test_secrets_are_references_in_every_pod():
-    kuberay = {**make_job().cluster.kuberay.model_dump(), "secrets": {"HF_TOKEN": "hub/token"}}
+    kuberay = {**CLUSTER["kuberay"], "secrets": {"HF_TOKEN": "hub/token"}}
     cluster = rayjob(make_job({"kuberay": kuberay}))["spec"]["rayClusterSpec"]
     reference = {"secretKeyRef": {"name": "hub", "key": "token"}}
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):

@@ -77,35 +77,38 @@ def test_jobs_have_ports_of_their_own():
     assert len(given) == len({offset for _, offset in given} - {"0"}) == 8
 
 
+class Allocation:
+    """A stand-in for a one-node job: starts its script, and keeps what programs were told."""
+
+    def __init__(self, folder):
+        self.root, self.folder, self.seen = folder, folder / ODD, folder / "seen"
+        self.number = str(900_000_000 + os.getpid())
+        self.temp = Path(f"/tmp/ray-{self.number}")
+        self.folder.mkdir()
+        (folder / "bin").mkdir()
+        for name, body in PROGRAMS.items():
+            (folder / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+            (folder / "bin" / name).chmod(0o755)
+
+    def start(self, program, *words):
+        setup = [f"export PATH={self.root}/bin:$PATH"]
+        job = make_job({"setup": setup}, folder=self.folder, entrypoint=("bash", "-c", program, *words))
+        file = self.root / "slurm.sh"
+        file.write_text(script(job))
+        environment = {**os.environ, "SLURM_JOB_ID": self.number, "SEEN": str(self.seen)}
+        return subprocess.Popen(["bash", file], env=environment, stdout=subprocess.PIPE, text=True)
+
+
 @pytest.fixture
 def slurm(tmp_path):
-    """A stand-in for a one-node allocation: starts a script, and where programs are told what."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, body in PROGRAMS.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
-    folder = tmp_path / ODD
-    folder.mkdir()
-    number = str(900_000_000 + os.getpid())
-    seen = tmp_path / "seen"
-
-    def start(program, *words):
-        setup = [f"export PATH={programs}:$PATH"]
-        job = make_job({"setup": setup}, folder=folder, entrypoint=("bash", "-c", program, *words))
-        (tmp_path / "slurm.sh").write_text(script(job))
-        environment = {**os.environ, "SLURM_JOB_ID": number, "SEEN": str(seen)}
-        return subprocess.Popen(
-            ["bash", str(tmp_path / "slurm.sh")], env=environment, stdout=subprocess.PIPE, text=True
-        )
-
-    start.folder, start.seen, start.temp = folder, seen, Path(f"/tmp/ray-{number}")
-    return start
+    return Allocation(tmp_path)
 
 
 def test_the_driver_gets_its_words_its_folder_and_its_environment(slurm):
     words = ["a b", "it's", '"$HOME"', "`id`; #"]
-    process = slurm('pwd; echo "$OMP_NUM_THREADS $RAY_AUTH_MODE"; printf "%s\\n" "$0" "$@"; exit 3', *words)
+    process = slurm.start(
+        'pwd; echo "$OMP_NUM_THREADS $RAY_AUTH_MODE"; printf "%s\\n" "$0" "$@"; exit 3', *words
+    )
     out, _ = process.communicate(timeout=60)
     assert out.splitlines() == [str(slurm.folder), "1 token", *words]
     assert process.returncode == 3
@@ -117,18 +120,18 @@ def test_the_driver_gets_its_words_its_folder_and_its_environment(slurm):
 
 @pytest.mark.parametrize(("sent", "requeued"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
 def test_a_signal_ends_the_driver_and_the_time_limit_queues_the_job_again(slurm, sent, requeued):
-    process = slurm('trap "echo flushed; exit 130" TERM; echo ready; while :; do sleep 0.1; done')
+    process = slurm.start('trap "echo flushed; exit 130" TERM; echo ready; while :; do sleep 0.1; done')
     assert process.stdout.readline() == "ready\n"
     process.send_signal(sent)
     out, _ = process.communicate(timeout=60)
     assert out == "flushed\n"
     assert process.returncode == 130
-    assert (f"scontrol requeue {slurm.temp.name.removeprefix('ray-')}" in slurm.seen.read_text()) == requeued
+    assert (f"scontrol requeue {slurm.number}" in slurm.seen.read_text()) == requeued
 
 
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (2, False), (3, False), (4, False), (15, True)])
 def test_only_a_run_that_was_cut_off_is_queued_again(slurm, code, requeued):
-    process = slurm(f'trap "exit {code}" TERM; echo ready; while :; do sleep 0.1; done')
+    process = slurm.start(f'trap "exit {code}" TERM; echo ready; while :; do sleep 0.1; done')
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
     process.communicate(timeout=60)

@@ -135,7 +135,8 @@ def _check_options(options: dict[str, str]) -> None:
 
 
 def _check_run(text: str) -> None:
-    found = re.search(r"ray symmetric-run\s(.*?)\s--\s", text.replace("\\\n", " "), re.DOTALL)
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    found = re.search(r"ray symmetric-run\s(.*?)\s--\s", code, re.DOTALL)
     if found is None:
         raise InputError("slurm.sh: there is no `ray symmetric-run OPTIONS -- COMMAND`")
     given = {word.split("=")[0] for word in found[1].split()}
