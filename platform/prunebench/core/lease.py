@@ -24,6 +24,28 @@ from prunebench.core.unit import (
 MAX_DEATHS = 3
 
 
+@dataclass(slots=True)
+class Faults:
+    """What a run met that was none of its own doing."""
+
+    workers_lost: int = 0
+    units_retried: int = 0
+    """Units (or other items) that a lost worker had not answered, and another was given."""
+    units_given_up: int = 0
+    seconds_waiting: float = 0.0
+    """Without any worker, because the cluster had no room for one."""
+
+    def __str__(self) -> str:
+        """One line for a person; empty where nothing happened."""
+        told = (
+            ("workers lost", self.workers_lost),
+            ("units tried again", self.units_retried),
+            ("units given up", self.units_given_up),
+            ("s without workers", round(self.seconds_waiting)),
+        )
+        return ", ".join(f"{count} {what}" for what, count in told if count)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """One message of a work item, and where it came from."""
@@ -123,14 +145,15 @@ class Leases:
         del lease
         self._out -= 1
 
-    def lost(self, lease: Lease) -> Failed | None:
+    def lost(self, lease: Lease, cause: str) -> Failed | None:
         """The worker died: put back what remains; give up the units that saw their third death."""
         self._out -= 1
         self._deaths.update(lease.remaining)
         dead = tuple(key for key in lease.remaining if self._deaths[key] >= MAX_DEATHS)
         failed = None
         if dead:
-            failed = Failed(keys=dead, error=f"in flight at {MAX_DEATHS} worker deaths", traceback="")
+            error = f"in flight at {MAX_DEATHS} worker deaths, the last: {cause}"
+            failed = Failed(keys=dead, error=error, traceback="")
             if not isinstance(lease.item, EvaluateItem | GenerateItem):
                 return failed
             lease.delivered(failed)
