@@ -14,7 +14,7 @@ from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone
 class FakeWorker:
     """Reads its orders from a folder: `kill-PLAN_ID` holds how many more processes die at that plan.
 
-    `gate-PLAN_ID` holds a worker up for as long as it is there, `raise-PLAN_ID` fails the unit, and
+    `gate-UNIT_ID` holds a worker up for as long as it is there, `raise-PLAN_ID` fails the unit, and
     `escape-PLAN_ID` raises outside of what a worker reports.
     """
 
@@ -25,7 +25,7 @@ class FakeWorker:
         for plan in item.plans:
             unit = item.unit.for_plan(plan.plan_id)
             self._obey(plan.plan_id)
-            self._wait(plan.plan_id)
+            self._wait(unit.unit_id)
             if (self._orders / f"escape-{plan.plan_id}").exists():
                 raise ValueError("as ordered")
             if (self._orders / f"raise-{plan.plan_id}").exists():
@@ -36,11 +36,11 @@ class FakeWorker:
             sample = Sample(doc_id=0, doc_hash="d", metric="acc", value=value, detail=where)
             yield UnitDone(unit=unit, samples=(sample,), seconds=0.0)
 
-    def _wait(self, plan_id: str) -> None:
+    def _wait(self, unit_id: str) -> None:
         """Say who is here, and go on once the gate is away."""
-        gate = self._orders / f"gate-{plan_id}"
+        gate = self._orders / f"gate-{unit_id}"
         if gate.exists():
-            (self._orders / f"at-{plan_id}-{os.getpid()}").touch()
+            (self._orders / f"at-{unit_id}-{os.getpid()}").touch()
             while gate.exists():
                 time.sleep(0.02)
 

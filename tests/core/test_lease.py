@@ -108,13 +108,14 @@ def test_after_the_second_death_every_plan_gets_its_own_lease():
     assert sorted(lease.remaining for lease in singles) == sorted((key,) for key in ids(item, PLANS))
 
 
-def test_the_third_death_fails_the_unit_in_flight_and_no_other():
+def test_the_third_death_with_one_unit_alone_fails_it_and_no_other():
     item = evaluation()
     leases = Leases([item])
     leases.lost(take(leases), "as ordered")
     leases.lost(take(leases), "as ordered")
-    poison = take(leases)
-    failed = leases.lost(poison, "as ordered")
+    for _ in range(MAX_DEATHS - 1):
+        assert leases.lost(take(leases), "as ordered") is None
+    failed = leases.lost(take(leases), "as ordered")
     assert failed is not None
     assert len(failed.keys) == 1
     assert str(MAX_DEATHS) in failed.error
@@ -122,6 +123,20 @@ def test_the_third_death_fails_the_unit_in_flight_and_no_other():
     assert leases.take() is None
     assert {lease.remaining for lease in left} == {(key,) for key in ids(item, PLANS)} - {failed.keys}
     for lease in left:
+        leases.finished(lease)
+    assert not leases.unfinished
+
+
+def test_workers_lost_with_many_units_in_their_hands_count_against_none():
+    item = evaluation()
+    leases = Leases([item])
+    leases.lost(take(leases), "as ordered")
+    leases.lost(take(leases), "as ordered")
+    for _ in PLANS:
+        lease = take(leases)
+        for _ in range(MAX_DEATHS - 1):
+            assert leases.lost(lease, "as ordered") is None
+            lease = take(leases)
         leases.finished(lease)
     assert not leases.unfinished
 
@@ -233,6 +248,8 @@ def test_a_generation_that_kills_its_worker_three_times_fails_alone():
     for _ in range(2):
         leases.lost(take(leases), "as ordered")
     assert leases.waiting == 3
+    for _ in range(MAX_DEATHS - 1):
+        assert leases.lost(take(leases), "as ordered") is None
     poison = take(leases)
     (key,) = poison.remaining
     failed = leases.lost(poison, "as ordered")

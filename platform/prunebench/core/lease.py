@@ -1,7 +1,7 @@
 """Leases: who has which work item, and what happens when a worker is lost.
 
 Delivery is at least once. One mechanism retries, this one: a lost worker gives its lease back without
-counting against the work, except for a unit that was in flight at three worker deaths.
+counting against the work, except for a unit that was alone in a worker's hands at three deaths.
 """
 
 import collections
@@ -70,6 +70,8 @@ class Lease:
 
     item: WorkItem
     attempt: int
+    losses: int = 0
+    """Workers lost with more than one unit of it in their hands."""
 
     @property
     def remaining(self) -> tuple[str, ...]:
@@ -146,18 +148,19 @@ class Leases:
         self._out -= 1
 
     def lost(self, lease: Lease, cause: str) -> Failed | None:
-        """The worker died: put back what remains; give up the units that saw their third death."""
+        """The worker died: put back what remains, or give up the one unit that was alone at three deaths."""
         self._out -= 1
-        self._deaths.update(lease.remaining)
-        dead = tuple(key for key in lease.remaining if self._deaths[key] >= MAX_DEATHS)
-        failed = None
-        if dead:
-            error = f"in flight at {MAX_DEATHS} worker deaths, the last: {cause}"
-            failed = Failed(keys=dead, error=error, traceback="")
-            if not isinstance(lease.item, EvaluateItem | GenerateItem):
-                return failed
-            lease.delivered(failed)
-        if lease.remaining:
-            again = max(self._deaths[key] for key in lease.remaining) > 1
-            self._waiting.extendleft(lease.split() if again else [lease])
-        return failed
+        left = lease.remaining
+        if len(left) > 1:
+            # Which of them its worker died at is not known, and a node takes whatever it holds along.
+            lease.losses += 1
+            self._waiting.extendleft(lease.split() if lease.losses > 1 else [lease])
+            return None
+        self._deaths.update(left)
+        if left and self._deaths[left[0]] >= MAX_DEATHS:
+            return Failed(
+                keys=left, error=f"in flight at {MAX_DEATHS} worker deaths, the last: {cause}", traceback=""
+            )
+        if left:
+            self._waiting.appendleft(lease)
+        return None
