@@ -4,6 +4,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone
 
 
 class FakeWorker:
-    """Reads its orders from a folder: `kill-PLAN_ID` holds how many more processes die at that plan."""
+    """Reads its orders from a folder: `kill-PLAN_ID` holds how many more processes die at that plan.
+
+    `gate-UNIT_ID` holds a worker up for as long as it is there, `raise-PLAN_ID` fails the unit, and
+    `escape-PLAN_ID` raises outside of what a worker reports.
+    """
 
     def __init__(self, orders: str) -> None:
         self._orders = Path(orders)
@@ -20,6 +25,9 @@ class FakeWorker:
         for plan in item.plans:
             unit = item.unit.for_plan(plan.plan_id)
             self._obey(plan.plan_id)
+            self._wait(unit.unit_id)
+            if (self._orders / f"escape-{plan.plan_id}").exists():
+                raise ValueError("as ordered")
             if (self._orders / f"raise-{plan.plan_id}").exists():
                 yield Failed(keys=(unit.unit_id,), error="ValueError: as ordered", traceback="")
                 continue
@@ -27,6 +35,14 @@ class FakeWorker:
             where = f'{{"platform":"{platform.__file__}","executable":"{sys.executable}"}}'
             sample = Sample(doc_id=0, doc_hash="d", metric="acc", value=value, detail=where)
             yield UnitDone(unit=unit, samples=(sample,), seconds=0.0)
+
+    def _wait(self, unit_id: str) -> None:
+        """Say who is here, and go on once the gate is away."""
+        gate = self._orders / f"gate-{unit_id}"
+        if gate.exists():
+            (self._orders / f"at-{unit_id}-{os.getpid()}").touch()
+            while gate.exists():
+                time.sleep(0.02)
 
     def _obey(self, plan_id: str) -> None:
         order = self._orders / f"kill-{plan_id}"

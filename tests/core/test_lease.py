@@ -76,7 +76,7 @@ def test_a_lost_lease_comes_back_with_what_was_not_delivered_and_before_the_othe
     assert lease.attempt == 1
     assert lease.remaining == ids(first, PLANS)
     lease.delivered(done(first, PLANS[1]))
-    assert leases.lost(lease) is None
+    assert leases.lost(lease, "as ordered") is None
     again = take(leases)
     assert again.attempt == 2
     assert again.remaining == ids(first, [PLANS[0], PLANS[2]])
@@ -100,21 +100,22 @@ def test_messages_of_other_units_settle_nothing():
 def test_after_the_second_death_every_plan_gets_its_own_lease():
     item = evaluation()
     leases = Leases([item])
-    leases.lost(take(leases))
+    leases.lost(take(leases), "as ordered")
     assert leases.waiting == 1
-    leases.lost(take(leases))
+    leases.lost(take(leases), "as ordered")
     assert leases.waiting == len(PLANS)
     singles = [take(leases) for _ in PLANS]
     assert sorted(lease.remaining for lease in singles) == sorted((key,) for key in ids(item, PLANS))
 
 
-def test_the_third_death_fails_the_unit_in_flight_and_no_other():
+def test_the_third_death_with_one_unit_alone_fails_it_and_no_other():
     item = evaluation()
     leases = Leases([item])
-    leases.lost(take(leases))
-    leases.lost(take(leases))
-    poison = take(leases)
-    failed = leases.lost(poison)
+    leases.lost(take(leases), "as ordered")
+    leases.lost(take(leases), "as ordered")
+    for _ in range(MAX_DEATHS - 1):
+        assert leases.lost(take(leases), "as ordered") is None
+    failed = leases.lost(take(leases), "as ordered")
     assert failed is not None
     assert len(failed.keys) == 1
     assert str(MAX_DEATHS) in failed.error
@@ -126,24 +127,38 @@ def test_the_third_death_fails_the_unit_in_flight_and_no_other():
     assert not leases.unfinished
 
 
+def test_workers_lost_with_many_units_in_their_hands_count_against_none():
+    item = evaluation()
+    leases = Leases([item])
+    leases.lost(take(leases), "as ordered")
+    leases.lost(take(leases), "as ordered")
+    for _ in PLANS:
+        lease = take(leases)
+        for _ in range(MAX_DEATHS - 1):
+            assert leases.lost(lease, "as ordered") is None
+            lease = take(leases)
+        leases.finished(lease)
+    assert not leases.unfinished
+
+
 def test_a_lease_lost_after_its_last_result_is_over():
     item = evaluation()
     leases = Leases([item])
     lease = take(leases)
     for plan in PLANS:
         lease.delivered(done(item, plan))
-    assert leases.lost(lease) is None
+    assert leases.lost(lease, "as ordered") is None
     assert not leases.unfinished
 
 
 def test_items_of_other_kinds_fail_as_a_whole_at_the_third_death():
     item = WeightsItem(key="k", model="m", cka=False)
     leases = Leases([item])
-    assert leases.lost(take(leases)) is None
-    assert leases.lost(take(leases)) is None
+    assert leases.lost(take(leases), "as ordered") is None
+    assert leases.lost(take(leases), "as ordered") is None
     lease = take(leases)
     assert lease.attempt == 3
-    failed = leases.lost(lease)
+    failed = leases.lost(lease, "as ordered")
     assert failed is not None
     assert failed.keys == ("k",)
     assert not leases.unfinished
@@ -165,7 +180,7 @@ def test_a_probe_method_is_handed_out_again_with_what_was_answered():
     leases = Leases([item])
     lease = take(leases)
     lease.delivered(ProbeAnswered(call_id="b", call="{}", value=2.0, seconds=0.1))
-    leases.lost(lease)
+    leases.lost(lease, "as ordered")
     assert take(leases).item.remembered == {"a": 1.0, "b": 2.0}
     assert item.remembered == {"a": 1.0}
 
@@ -196,7 +211,7 @@ def test_whatever_happens_every_unit_is_settled_exactly_once(events, count):
         if event == "deliver":
             settle(held)
         elif event == "lose":
-            if failed := leases.lost(held):
+            if failed := leases.lost(held, "as ordered"):
                 settled.extend(failed.keys)
             held = None
         elif not held.remaining:
@@ -219,7 +234,7 @@ def test_a_lost_generation_keeps_what_was_written_and_forgets_what_was_scored():
     for unit in item.units[:2]:
         lease.delivered(Generated(unit=unit, generation=WRITTEN, seconds=0.0))
     lease.delivered(UnitDone(unit=item.units[0], samples=(), seconds=0.0))
-    assert leases.lost(lease) is None
+    assert leases.lost(lease, "as ordered") is None
     again = take(leases).item
     assert again.units == item.units[1:]
     assert again.documents == ("document 1", "document 2")
@@ -231,11 +246,13 @@ def test_a_generation_that_kills_its_worker_three_times_fails_alone():
     item = generation()
     leases = Leases([item])
     for _ in range(2):
-        leases.lost(take(leases))
+        leases.lost(take(leases), "as ordered")
     assert leases.waiting == 3
+    for _ in range(MAX_DEATHS - 1):
+        assert leases.lost(take(leases), "as ordered") is None
     poison = take(leases)
     (key,) = poison.remaining
-    failed = leases.lost(poison)
+    failed = leases.lost(poison, "as ordered")
     assert failed is not None
     assert failed.keys == (key,)
     left = [take(leases) for _ in range(2)]

@@ -25,12 +25,13 @@ def executor_of(entry: Any) -> Callable[[dict[str, Any]], Any]:  # noqa: ANN401 
 
     def ray(setups: dict[str, Any]) -> Any:  # noqa: ANN401
         from prunebench.cluster.connect import connect
-        from prunebench.cluster.executor import RayExecutor
+        from prunebench.cluster.executor import Patience, RayExecutor
         from prunebench.cluster.placement import Placement
 
         connect(entry.address, cpus=max(os.cpu_count() or 1, entry.workers * entry.threads))
         placement = Placement(workers=entry.workers, threads=entry.threads, gpus=entry.gpus_per_worker)
-        return RayExecutor("prunebench.evaluation.worker:Worker", (setups, entry.threads), placement)
+        patience = Patience(wait_s=entry.wait_s, silence_s=entry.silence_s)
+        return RayExecutor("prunebench.evaluation.worker:Worker", (setups, entry.threads), placement, patience)
 
     return ray if entry.kind == "ray" else local
 

@@ -2,133 +2,142 @@
 
 import logging
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray import exceptions
-from ray.actor import ActorHandle
 
-from prunebench.cluster.actors import WorkerActor
+from prunebench.cluster.head import Head
+from prunebench.cluster.metrics import RunMetrics
 from prunebench.cluster.placement import Placement
-from prunebench.core.lease import Delivery, Lease, Leases
-from prunebench.core.unit import WorkItem
-from prunebench.errors import ResourceError
+from prunebench.cluster.seats import LOST, Seat, Seats
+from prunebench.core.lease import Delivery, Faults, Lease, Leases
+from prunebench.core.unit import Failed, Message, WorkItem
+from prunebench.errors import PrunebenchError
 
 logger = logging.getLogger(__name__)
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-START_TIMEOUT_S = 300
-MAX_FAILED_STARTS = 3
-LOST = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OutOfMemoryError)
+LONGEST_TIMES = 20
+"""How much longer than the longest wait for a message so far a wait may be."""
 
 
-@dataclass(slots=True)
-class _Seat:
-    """One worker: starting (waiting for `greeting`), idle, or streaming the messages of a lease."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a driver waits for workers, in seconds."""
 
-    actor: ActorHandle
-    greeting: Any
-    started: float
-    name: str = ""
-    host: str = ""
-    lease: Lease | None = None
-    stream: Any = None
-
-    @property
-    def awaited(self) -> Any:  # noqa: ANN401 (a reference or a stream of them)
-        """What has to arrive next from this worker, None when idle."""
-        return self.stream if self.lease else self.greeting
+    wait_s: float = 600.0
+    """Without any worker, before the run ends."""
+    silence_s: float = 1800.0
+    """For a message of a worker at work, or LONGEST_TIMES the longest wait so far where that is longer."""
 
 
 class RayExecutor:
-    """Runs work items on actors that hold the dense model; replaces actors that die."""
+    """Runs work items on actors that hold the dense model; replaces actors that die or hang."""
 
-    def __init__(self, factory: str, arguments: tuple[Any, ...], placement: Placement) -> None:
+    def __init__(
+        self,
+        factory: str,
+        arguments: tuple[Any, ...],
+        placement: Placement,
+        patience: Patience = Patience(),  # noqa: B008 (frozen)
+    ) -> None:
         """`factory` is "module:Class" of the worker that each actor builds from `arguments`."""
         placement.check({kind: float(amount) for kind, amount in ray.cluster_resources().items()})
-        self._arguments = (factory, arguments)
-        self._placement = placement
-        self._seats: list[_Seat] = []
-        self._failed_starts = 0
+        self._head = Head()
+        self._patience = patience
+        self._seats = Seats((factory, arguments), placement, patience.wait_s)
+        self._longest = 0.0
+        self._metrics = RunMetrics()
+        self.faults = Faults()
 
     def run(self, items: Sequence[WorkItem]) -> Iterator[Delivery]:
-        """Deliver every message of every item, in the order of arrival."""
+        """Deliver every message of every item, in the order of arrival.
+
+        Raises:
+            ResourceError: the head is gone, no worker could be had, or a worker says what its machine lacks.
+        """
         leases = Leases(items)
+        self._seats.begin()
         while leases.unfinished:
-            self._hand_out(leases)
-            awaited = [seat.awaited for seat in self._seats if seat.awaited is not None]
-            ready, _ = ray.wait(awaited, num_returns=1, timeout=10.0)
-            if ready:
-                ready, _ = ray.wait(awaited, num_returns=len(awaited), timeout=0)
-            self._check_starts()
-            for seat in [seat for seat in self._seats if seat.awaited in ready]:
+            self._head.check()
+            for seat in self._seats.idle():
+                if lease := leases.take():
+                    seat.work(lease)
+            self._seats.fill(leases.waiting)
+            self._metrics.state(waiting=leases.waiting, workers=len(self._seats.ready()))
+            self.faults.seconds_waiting += self._seats.wait_for_room()
+            for seat in self._heard():
                 if seat.lease is None:
-                    self._greet(seat)
+                    self._seats.greet(seat)
                 else:
                     yield from self._receive(seat, seat.lease, leases)
+            yield from self._end_silence(leases)
 
     def close(self) -> None:
         """Kill the actors; the cluster stays for whoever started it."""
-        for seat in self._seats:
-            ray.kill(seat.actor)
-        self._seats = []
+        self._seats.close(kill=not self._head.lost)
 
-    def _hand_out(self, leases: Leases) -> None:
-        idle = [seat for seat in self._seats if seat.awaited is None]
-        while idle and (lease := leases.take()):
-            seat = idle.pop()
-            seat.lease, seat.stream = (
-                lease,
-                seat.actor.run.options(num_returns="streaming").remote(lease.item),
-            )
-        starting = sum(seat.greeting is not None for seat in self._seats)
-        for _ in range(min(self._placement.workers - len(self._seats), leases.waiting - starting)):
-            self._seats.append(self._start_actor())
+    def _heard(self) -> list[Seat]:
+        """The seats from which something arrived; waits at most a second for the first."""
+        awaited = [seat.awaited for seat in self._seats if seat.awaited is not None]
+        ready, _ = ray.wait(awaited, num_returns=1, timeout=1.0)
+        if ready:
+            ready, _ = ray.wait(awaited, num_returns=len(awaited), timeout=0)
+        return [seat for seat in self._seats if seat.awaited in ready]
 
-    def _start_actor(self) -> _Seat:
-        threads = str(self._placement.threads)
-        actor: Any = WorkerActor.options(
-            num_cpus=self._placement.threads,
-            num_gpus=self._placement.gpus,
-            runtime_env={"env_vars": dict.fromkeys(THREAD_VARIABLES, threads)},
-        ).remote(*self._arguments)
-        return _Seat(actor, actor.whoami.remote(), time.monotonic())
-
-    def _check_starts(self) -> None:
-        now = time.monotonic()
-        if any(seat.greeting is not None and now - seat.started > START_TIMEOUT_S for seat in self._seats):
-            raise ResourceError(f"a worker did not start within {START_TIMEOUT_S} s: look at `ray status`")
-
-    def _greet(self, seat: _Seat) -> None:
-        try:
-            seat.name, seat.host = ray.get(seat.greeting)
-            seat.greeting = None
-            self._failed_starts = 0
-        except LOST as error:
-            self._seats.remove(seat)
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                cause = str(error).strip().splitlines()[-1].strip()
-                raise ResourceError(
-                    f"{self._failed_starts} workers in a row died at their start: {cause}"
-                ) from error
-
-    def _receive(self, seat: _Seat, lease: Lease, leases: Leases) -> Iterator[Delivery]:
+    def _receive(self, seat: Seat, lease: Lease, leases: Leases) -> Iterator[Delivery]:
         try:
             message = ray.get(next(seat.stream))
         except StopIteration:
             leases.finished(lease)
-            seat.lease = seat.stream = None
-            return
+            seat.rest()
         except exceptions.RayTaskError as error:
-            raise error.cause from error
+            if isinstance(error.cause, PrunebenchError):
+                raise error.cause from error
+            # Outside what the worker itself reports, for example a message that does not pickle.
+            leases.finished(lease)
+            seat.rest()
+            yield _delivery(seat, lease, _failed(lease, error))
         except LOST as error:
-            logger.warning("worker %s on %s was lost: %s", seat.name, seat.host, str(error).splitlines()[0])
-            self._seats.remove(seat)
-            if failed := leases.lost(lease):
-                yield Delivery(message=failed, worker=seat.name, host=seat.host, attempt=lease.attempt)
-            return
-        lease.delivered(message)
-        yield Delivery(message=message, worker=seat.name, host=seat.host, attempt=lease.attempt)
+            yield from self._lose(seat, lease, leases, str(error).splitlines()[0])
+        else:
+            now = time.monotonic()
+            self._longest, seat.heard = max(self._longest, now - seat.heard), now
+            lease.delivered(message)
+            self._metrics.message(message)
+            yield _delivery(seat, lease, message)
+
+    def _end_silence(self, leases: Leases) -> Iterator[Delivery]:
+        """Kill the workers that have said nothing for too long."""
+        limit = max(self._patience.silence_s, LONGEST_TIMES * self._longest)
+        now = time.monotonic()
+        for seat in self._seats:
+            if seat.lease and now - seat.heard > limit:
+                yield from self._lose(seat, seat.lease, leases, f"it said nothing for {limit:.0f} s")
+
+    def _lose(self, seat: Seat, lease: Lease, leases: Leases, cause: str) -> Iterator[Delivery]:
+        logger.warning("worker %s on %s was lost: %s", seat.name, seat.host, cause)
+        self._seats.remove(seat)
+        held = len(lease.remaining)
+        failed = leases.lost(lease, cause)
+        given_up = len(failed.keys) if failed else 0
+        self._metrics.lost()
+        self.faults.workers_lost += 1
+        self.faults.units_retried += held - given_up
+        self.faults.units_given_up += given_up
+        if failed:
+            self._metrics.message(failed)
+            yield _delivery(seat, lease, failed)
+
+
+def _delivery(seat: Seat, lease: Lease, message: Message) -> Delivery:
+    return Delivery(message=message, worker=seat.name, host=seat.host, attempt=lease.attempt)
+
+
+def _failed(lease: Lease, error: exceptions.RayTaskError) -> Failed:
+    cause = error.cause
+    text = "".join(traceback.format_exception(error))
+    return Failed(keys=lease.remaining, error=f"{type(cause).__name__}: {cause}", traceback=text)

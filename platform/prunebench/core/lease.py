@@ -1,7 +1,7 @@
 """Leases: who has which work item, and what happens when a worker is lost.
 
 Delivery is at least once. One mechanism retries, this one: a lost worker gives its lease back without
-counting against the work, except for a unit that was in flight at three worker deaths.
+counting against the work, except for a unit that was alone in a worker's hands at three deaths.
 """
 
 import collections
@@ -22,6 +22,28 @@ from prunebench.core.unit import (
 )
 
 MAX_DEATHS = 3
+
+
+@dataclass(slots=True)
+class Faults:
+    """What a run met that was none of its own doing."""
+
+    workers_lost: int = 0
+    units_retried: int = 0
+    """Units (or other items) that a lost worker had not answered, and another was given."""
+    units_given_up: int = 0
+    seconds_waiting: float = 0.0
+    """Without any worker, because the cluster had no room for one."""
+
+    def __str__(self) -> str:
+        """One line for a person; empty where nothing happened."""
+        told = (
+            ("workers lost", self.workers_lost),
+            ("units tried again", self.units_retried),
+            ("units given up", self.units_given_up),
+            ("s without workers", round(self.seconds_waiting)),
+        )
+        return ", ".join(f"{count} {what}" for what, count in told if count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +70,8 @@ class Lease:
 
     item: WorkItem
     attempt: int
+    losses: int = 0
+    """Workers lost with more than one unit of it in their hands."""
 
     @property
     def remaining(self) -> tuple[str, ...]:
@@ -123,18 +147,20 @@ class Leases:
         del lease
         self._out -= 1
 
-    def lost(self, lease: Lease) -> Failed | None:
-        """The worker died: put back what remains; give up the units that saw their third death."""
+    def lost(self, lease: Lease, cause: str) -> Failed | None:
+        """The worker died: put back what remains, or give up the one unit that was alone at three deaths."""
         self._out -= 1
-        self._deaths.update(lease.remaining)
-        dead = tuple(key for key in lease.remaining if self._deaths[key] >= MAX_DEATHS)
-        failed = None
-        if dead:
-            failed = Failed(keys=dead, error=f"in flight at {MAX_DEATHS} worker deaths", traceback="")
-            if not isinstance(lease.item, EvaluateItem | GenerateItem):
-                return failed
-            lease.delivered(failed)
-        if lease.remaining:
-            again = max(self._deaths[key] for key in lease.remaining) > 1
-            self._waiting.extendleft(lease.split() if again else [lease])
-        return failed
+        left = lease.remaining
+        if len(left) > 1:
+            # Which of them its worker died at is not known, and a node takes whatever it holds along.
+            lease.losses += 1
+            self._waiting.extendleft(lease.split() if lease.losses > 1 else [lease])
+            return None
+        self._deaths.update(left)
+        if left and self._deaths[left[0]] >= MAX_DEATHS:
+            return Failed(
+                keys=left, error=f"in flight at {MAX_DEATHS} worker deaths, the last: {cause}", traceback=""
+            )
+        if left:
+            self._waiting.appendleft(lease)
+        return None

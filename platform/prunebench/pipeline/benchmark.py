@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prunebench.config.experiment import Experiment
 from prunebench.core.fingerprint import Json
+from prunebench.core.lease import Faults
 from prunebench.evaluation.setup import ModelSetup
 from prunebench.pipeline.evaluate import evaluate
 from prunebench.pipeline.executor import Executor
@@ -25,6 +26,8 @@ class Outcome:
     variants: int
     plans: int
     failures: int
+    faults: Faults
+    """What happened to the workers."""
 
 
 def run_benchmark(
@@ -52,6 +55,7 @@ def run_benchmark(
             variants=sum(len(one.variants) for one in planned.values()),
             plans=sum(len(one.plans) for one in planned.values()),
             failures=len(session.failures),
+            faults=executor.faults,
         )
 
 

@@ -4,12 +4,15 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from prunebench.core.lease import Delivery, ItemRunner
+from prunebench.core.lease import Delivery, Faults, ItemRunner
 from prunebench.core.unit import WorkItem
 
 
 class Executor(Protocol):
     """Moves work items to workers and their messages back, in any order."""
+
+    faults: Faults
+    """What happened to the workers so far."""
 
     def run(self, items: Sequence[WorkItem]) -> Iterator[Delivery]:
         """Deliver every message of every item; each item ends in results or `Failed`."""
@@ -24,6 +27,7 @@ class LocalExecutor:
     def __init__(self, make_worker: Callable[[], ItemRunner]) -> None:
         self._make_worker = make_worker
         self._worker: ItemRunner | None = None
+        self.faults = Faults()
 
     def run(self, items: Sequence[WorkItem]) -> Iterator[Delivery]:
         """Deliver the messages in the order of the items."""

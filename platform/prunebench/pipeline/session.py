@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from prunebench.core.fingerprint import Json
@@ -99,11 +99,13 @@ def open_session(
         try:
             yield session
         except BaseException as error:
-            log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", asdict(executor.faults))
             raise
         else:
-            log.end("failed" if session.failures else "done")
+            log.end("failed" if session.failures else "done", asdict(executor.faults))
         finally:
+            if told := str(executor.faults):
+                logger.warning("%s", told)
             # Also after an interruption: results always say what the store holds.
             ledger.fold()
             derive_results(store)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -23,8 +24,12 @@ MEND = "delete it and run `prunebench run CONFIG` again"
 
 def _refusal(path: Path, error: OSError) -> ResourceError:
     reason = error.strerror or str(error)
+    try:
+        free = f" ({shutil.disk_usage(path.parent).free:,} bytes are free in {path.parent})"
+    except OSError:
+        free = ""
     return ResourceError(
-        f"cannot write {path}: {reason}. Everything committed before is safe: "
+        f"cannot write {path}: {reason}{free}. Everything committed before is safe: "
         "free some space (or mend the disk) and run the same command to resume"
     )
 

@@ -73,9 +73,13 @@ class RunLog:
         """A unit or item failed; `key` names it as in failures/."""
         self._file.append({"event": "failure", "key": key, "error": error, "at": _now().isoformat()})
 
-    def end(self, status: str) -> None:
-        """The run ended: `done`, `failed` or `interrupted`. A run without this line was killed."""
-        self._file.append({"event": "end", "status": status, "ended_at": _now().isoformat()}, durable=True)
+    def end(self, status: str, faults: Mapping[str, float] | None = None) -> None:
+        """The run ended: `done`, `failed` or `interrupted`. A run without this line was killed.
+
+        `faults` counts what happened to its workers.
+        """
+        line = {"event": "end", "status": status, "faults": dict(faults or {}), "ended_at": _now().isoformat()}
+        self._file.append(line, durable=True)
 
     def close(self) -> None:
         """Close the file."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from prunebench.core.unit import Failed, Generated, GenerateItem, Generation, Message, Sample, Unit, UnitDone
 from prunebench.data.tasks import Question
 from prunebench.errors import InputError
@@ -19,6 +21,8 @@ from prunebench.evaluation.scoring import grader_named
 from prunebench.evaluation.scoring.base import Grader
 from prunebench.evaluation.scoring.diagnostics import diagnosed, is_unclosed
 from prunebench.evaluation.versions import GRADERS, backend_version
+
+LOWER = "lower the texts' length or the task's batch or items, or give each worker more memory"
 
 
 @dataclass(kw_only=True)
@@ -129,9 +133,12 @@ def failed(unit: Unit, error: Exception) -> Failed:
 
 
 def one_line(error: BaseException) -> str:
-    """The kind of an exception and the first line of what it says."""
+    """The kind of an exception, the first line of what it says, and what helps where memory ran out."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else 'no message'}"
+    line = f"{type(error).__name__}: {text[0] if text else 'no message'}"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in line:
+        return f"{line}: {LOWER}"
+    return line
 
 
 def _same_version(unit: Unit) -> None:

@@ -1,0 +1,240 @@
+"""Faults on a real cluster of several raylets, injected where a worker waits at a gate, never by the clock."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fault_driver
+import prunebench
+from prunebench.store.diff import diff
+from prunebench.store.read import read_failures, read_runs, units_present
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+SCRIPT = Path(fault_driver.__file__)
+PLANS = [plan.plan_id for plan in fault_driver.PLANS]
+UNITS = [fault_driver.items()[0].unit.for_plan(plan).unit_id for plan in PLANS]
+"""Of the first range."""
+STORE_BYTES = 80 << 20
+QUICK = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+"""Ray takes a node for dead after 3 s instead of 30 s."""
+
+
+class Nodes:
+    """A head without CPUs, and nodes of one CPU each, as processes of this machine."""
+
+    def __init__(self, port: int = 0) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0,
+                "gcs_server_port": port,
+                "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+                "_system_config": QUICK,
+            },
+        )
+        self.address = self.cluster.address
+        self.nodes = []
+
+    def want(self, count):
+        while len(self.nodes) < count:
+            self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
+
+    def kill(self):
+        """SIGKILL to a raylet."""
+        node = self.nodes.pop()
+        os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+
+    def kill_head(self):
+        for name in ("gcs_server", "raylet"):
+            os.kill(self.cluster.head_node.all_processes[name][0].process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    made = Nodes()
+    yield made
+    made.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """The store of an undisturbed run in this machine's one process."""
+    folder = tmp_path_factory.mktemp("calm")
+    assert start(folder / "store", "local", folder, 1).wait() == 0
+    return folder / "store"
+
+
+def start(store, address, orders, workers, *waits):
+    path = os.pathsep.join([str(SCRIPT.parent), str(Path(prunebench.__file__).parents[1])])
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *map(str, (store, address, orders, workers, *waits))],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+
+
+def arrived(orders, unit, process):
+    """The process id of the worker that waits at the unit's gate."""
+    while not (found := list(orders.glob(f"at-{unit}-*"))):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    for path in found:
+        path.unlink()
+    return int(found[0].name.rpartition("-")[2])
+
+
+def ended(process, code=0):
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    return errors
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def last_faults(store):
+    lines = max((store / "runs").glob("*.jsonl"), key=lambda path: path.name).read_text().splitlines()
+    return json.loads(lines[-1])["faults"]
+
+
+def test_three_workers_a_raylet_and_the_driver_killed_change_nothing(nodes, calm, tmp_path):
+    nodes.want(2)
+    for place in (1, 4, 6):
+        (tmp_path / f"kill-{PLANS[place]}").write_text("1")
+    gates = [tmp_path / f"gate-{UNITS[place]}" for place in (8, 10)]
+    for gate in gates:
+        gate.touch()
+    store = tmp_path / "store"
+    driver = start(store, nodes.address, tmp_path, 2)
+    arrived(tmp_path, UNITS[8], driver)
+    nodes.kill()
+    gates[0].unlink()
+    nodes.want(2)
+    arrived(tmp_path, UNITS[10], driver)
+    driver.kill()
+    driver.communicate()
+    gates[1].unlink()
+    before = len(units_present(store))
+    assert 0 < before < len(PLANS) * fault_driver.RANGES
+    ended(start(store, nodes.address, tmp_path, 2))
+    assert diff(calm, store) == []
+    assert read_failures(store).empty
+    assert list(read_runs(store).sort_values("started_at")["status"]) == ["killed or running", "done"]
+
+
+def test_a_worker_that_hangs_is_killed_and_its_unit_given_up_after_three(nodes, calm, tmp_path):
+    nodes.want(1)
+    gate = tmp_path / f"gate-{UNITS[5]}"
+    gate.touch()
+    store = tmp_path / "store"
+    said = ended(start(store, nodes.address, tmp_path, 1, 60, 2), code=3)
+    assert "was lost: it said nothing for" in said
+    assert "1 units given up" in said
+    failures = read_failures(store)
+    assert list(failures["key"]) == [UNITS[5]]
+    assert failures["error"].str.contains("in flight at 3 worker deaths, the last: it said nothing").all()
+    assert last_faults(store)["units_given_up"] == 1
+    gate.unlink()
+    ended(start(store, nodes.address, tmp_path, 1))
+    assert diff(calm, store) == []
+
+
+def test_an_exception_that_escapes_the_worker_fails_its_item_and_the_rest_goes_on(nodes, calm, tmp_path):
+    nodes.want(1)
+    order = tmp_path / f"escape-{PLANS[5]}"
+    order.touch()
+    store = tmp_path / "store"
+    ended(start(store, nodes.address, tmp_path, 1), code=3)
+    assert set(read_failures(store)["error"]) == {"ValueError: as ordered"}
+    order.unlink()
+    ended(start(store, nodes.address, tmp_path, 1))
+    assert diff(calm, store) == []
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_sigterm_in_the_middle_of_a_long_unit_ends_the_run_and_its_workers(nodes, calm, tmp_path, signals):
+    nodes.want(1)
+    gate = tmp_path / f"gate-{UNITS[7]}"
+    gate.touch()
+    store = tmp_path / "store"
+    driver = start(store, nodes.address, tmp_path, 1)
+    worker = arrived(tmp_path, UNITS[7], driver)
+    started = time.monotonic()
+    for _ in range(signals):
+        driver.terminate()
+    ended(driver, code=130)
+    assert time.monotonic() - started < 30
+    while alive(worker):
+        assert time.monotonic() - started < 30
+        time.sleep(0.02)
+    assert len(units_present(store)) == 7
+    gate.unlink()
+    ended(start(store, nodes.address, tmp_path, 1))
+    assert diff(calm, store) == []
+
+
+def test_a_run_without_workers_waits_for_a_node_up_to_a_limit(nodes, calm, tmp_path):
+    nodes.want(1)
+    gate = tmp_path / f"gate-{UNITS[3]}"
+    gate.touch()
+    store = tmp_path / "store"
+    driver = start(store, nodes.address, tmp_path, 1, 5, 600)
+    arrived(tmp_path, UNITS[3], driver)
+    while nodes.nodes:
+        nodes.kill()
+    said = ended(driver, code=4)
+    assert "waiting for 1 CPU: the cluster has 0" in said
+    assert "run the same command to resume, or raise executor.wait_s" in said
+
+    nodes.want(1)
+    driver = start(store, nodes.address, tmp_path, 1, 300, 600)
+    arrived(tmp_path, UNITS[3], driver)
+    nodes.kill()
+    while "waiting for 1 CPU" not in (line := driver.stderr.readline()):
+        assert line, "the run ended"
+    nodes.want(1)
+    gate.unlink()
+    ended(driver)
+    assert last_faults(store)["workers_lost"] == 1
+    assert last_faults(store)["seconds_waiting"] > 3
+    assert diff(calm, store) == []
+
+
+def test_a_head_that_dies_ends_the_run_with_a_sentence_and_another_head_resumes_it(calm, tmp_path):
+    first = Nodes()
+    first.want(1)
+    gate = tmp_path / f"gate-{UNITS[2]}"
+    gate.touch()
+    store = tmp_path / "store"
+    driver = start(store, first.address, tmp_path, 1)
+    arrived(tmp_path, UNITS[2], driver)
+    first.kill_head()
+    said = ended(driver, code=4)
+    assert f"the head of the Ray cluster at {first.address} is gone" in said
+    assert "run the same command to resume" in said
+    assert len(units_present(store)) == 2
+    first.cluster.shutdown()
+    gate.unlink()
+    second = Nodes(port=int(first.address.rpartition(":")[2]))
+    second.want(1)
+    ended(start(store, second.address, tmp_path, 1))
+    second.cluster.shutdown()
+    assert diff(calm, store) == []
