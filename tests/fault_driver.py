@@ -54,9 +54,7 @@ def executor(address: str, orders: str, workers: int, waits: list[float]) -> Exe
 
     connect(address, environment={"PYTHONPATH": os.environ["PYTHONPATH"]})
     patience = Patience(wait_s=waits[0], silence_s=waits[1]) if waits else Patience()
-    return RayExecutor(
-        "fake_worker:FakeWorker", (orders,), Placement(workers=workers, threads=1), patience
-    )
+    return RayExecutor("fake_worker:FakeWorker", (orders,), Placement(workers=workers, threads=1), patience)
 
 
 def main() -> int:

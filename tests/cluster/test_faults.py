@@ -22,7 +22,11 @@ PLANS = [plan.plan_id for plan in fault_driver.PLANS]
 UNITS = [fault_driver.items()[0].unit.for_plan(plan).unit_id for plan in PLANS]
 """Of the first range."""
 STORE_BYTES = 80 << 20
-QUICK = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+QUICK = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
 """Ray takes a node for dead after 3 s instead of 30 s."""
 
 
