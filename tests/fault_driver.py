@@ -1,6 +1,6 @@
 """A driver of units of no work on the real store and Ray, for the tests of faults.
 
-`fault_driver.py STORE ADDRESS ORDERS WORKERS [WAIT_S SILENCE_S]`; with `local` for an address, in this process.
+`fault_driver.py STORE ADDRESS ORDERS WORKERS [WAIT_S SILENCE_S]`; the address `local` is this process.
 Its exit codes and its words are those of the command line.
 """
 
@@ -54,9 +54,7 @@ def executor(address: str, orders: str, workers: int, waits: list[float]) -> Exe
 
     connect(address, environment={"PYTHONPATH": os.environ["PYTHONPATH"]})
     patience = Patience(wait_s=waits[0], silence_s=waits[1]) if waits else Patience()
-    return RayExecutor(
-        "fake_worker:FakeWorker", (orders,), Placement(workers=workers, threads=1), patience
-    )
+    return RayExecutor("fake_worker:FakeWorker", (orders,), Placement(workers=workers, threads=1), patience)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Faults on a real cluster of several raylets, injected where a worker waits at a gate, never by the clock."""
+"""Faults on a real cluster of several raylets, injected where a worker waits at a gate, not by the clock."""
 
 import json
 import os
@@ -22,7 +22,11 @@ PLANS = [plan.plan_id for plan in fault_driver.PLANS]
 UNITS = [fault_driver.items()[0].unit.for_plan(plan).unit_id for plan in PLANS]
 """Of the first range."""
 STORE_BYTES = 80 << 20
-QUICK = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+QUICK = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
 """Ray takes a node for dead after 3 s instead of 30 s."""
 
 
@@ -42,7 +46,7 @@ class Nodes:
                 "_system_config": QUICK,
             },
         )
-        self.address = self.cluster.address
+        self.address = str(self.cluster.address)
         self.nodes = []
 
     def want(self, count):
@@ -55,6 +59,7 @@ class Nodes:
         os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
 
     def kill_head(self):
+        assert self.cluster.head_node is not None
         for name in ("gcs_server", "raylet"):
             os.kill(self.cluster.head_node.all_processes[name][0].process.pid, signal.SIGKILL)
 
@@ -196,6 +201,7 @@ def test_a_run_without_workers_waits_for_a_node_up_to_a_limit(nodes, calm, tmp_p
     driver = start(store, nodes.address, tmp_path, 1, 300, 600)
     arrived(tmp_path, UNITS[3], driver)
     nodes.kill()
+    assert driver.stderr is not None
     while "waiting for 1 CPU" not in (line := driver.stderr.readline()):
         assert line, "the run ended"
     nodes.want(1)

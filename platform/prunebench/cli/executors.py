@@ -31,7 +31,9 @@ def executor_of(entry: Any) -> Callable[[dict[str, Any]], Any]:  # noqa: ANN401 
         connect(entry.address, cpus=max(os.cpu_count() or 1, entry.workers * entry.threads))
         placement = Placement(workers=entry.workers, threads=entry.threads, gpus=entry.gpus_per_worker)
         patience = Patience(wait_s=entry.wait_s, silence_s=entry.silence_s)
-        return RayExecutor("prunebench.evaluation.worker:Worker", (setups, entry.threads), placement, patience)
+        return RayExecutor(
+            "prunebench.evaluation.worker:Worker", (setups, entry.threads), placement, patience
+        )
 
     return ray if entry.kind == "ray" else local
 

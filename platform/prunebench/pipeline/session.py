@@ -97,7 +97,9 @@ def open_session(
         try:
             yield session
         except BaseException as error:
-            log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed", asdict(executor.faults))
+            log.end(
+                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", asdict(executor.faults)
+            )
             raise
         else:
             log.end("failed" if session.failures else "done", asdict(executor.faults))

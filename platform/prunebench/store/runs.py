@@ -71,7 +71,12 @@ class RunLog:
 
         `faults` counts what happened to its workers.
         """
-        line = {"event": "end", "status": status, "faults": dict(faults or {}), "ended_at": _now().isoformat()}
+        line = {
+            "event": "end",
+            "status": status,
+            "faults": dict(faults or {}),
+            "ended_at": _now().isoformat(),
+        }
         self._file.append(line, durable=True)
 
     def close(self) -> None:
