@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats
@@ -18,8 +19,8 @@ from prunebench.core.unit import (
     WeightsItem,
 )
 from prunebench.data.tasks import Document, Window
-from prunebench.evaluation.setup import ModelSetup
 from prunebench.evaluation.generation.items import one_line
+from prunebench.evaluation.setup import ModelSetup
 from prunebench.evaluation.worker import Worker
 from prunebench.methods import METHODS
 from prunebench.models.checkpoint import Checkpoint
