@@ -1,9 +1,9 @@
-"""A whole run under a seeded schedule of faults on a cluster of several raylets, compared with an undisturbed one.
+"""A run under a seeded schedule of faults on a cluster of several raylets, against an undisturbed one.
 
 Run by hand: python benchmarks/faults.py [CONFIG] [--undisturbed STORE] [--kills 20] [--seed 0] [--out FOLDER]
 Workers, one raylet, the driver and the head are killed with SIGKILL, each at a number of units that the seed
-draws; this script starts the head and the driver again, as a supervisor would. At the end `store diff` against
-the undisturbed store has to be empty and the two leaderboards have to be the same text. At most 15 minutes.
+draws; this script starts the head and the driver again, as a supervisor would. At the end `store diff`
+against the undisturbed store has to be empty and the leaderboards the same text. At most 15 minutes.
 """
 
 import argparse
@@ -74,7 +74,7 @@ class Nodes:
                 "_system_config": QUICK,
             },
         )
-        self.address = self._cluster.address
+        self.address = str(self._cluster.address)
         self._port = int(self.address.rpartition(":")[2])
         self._nodes: list[Any] = []
         self.fill()
@@ -91,8 +91,9 @@ class Nodes:
 
     def kill_head(self) -> None:
         """SIGKILL to the head's processes."""
+        head: Any = self._cluster.head_node
         for name in ("gcs_server", "raylet"):
-            os.kill(self._cluster.head_node.all_processes[name][0].process.pid, signal.SIGKILL)
+            os.kill(head.all_processes[name][0].process.pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """End what is left of it."""
@@ -170,7 +171,7 @@ class Supervisor:
 
 
 def drawn(units: int, kills: int, draw: random.Random) -> dict[int, list[str]]:
-    """What is killed at which of `units` units: workers anywhere, the rest at a quarter, half, three quarters."""
+    """What is killed at which unit: workers anywhere, the rest at a quarter, half, three quarters."""
     schedule: dict[int, list[str]] = {}
     for place in sorted(draw.sample(range(2, max(units - 2, kills + 3)), kills)):
         schedule.setdefault(place, []).append("worker")

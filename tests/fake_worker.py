@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone
+from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone, WorkItem
 
 
 class FakeWorker:
@@ -21,7 +21,8 @@ class FakeWorker:
     def __init__(self, orders: str) -> None:
         self._orders = Path(orders)
 
-    def run(self, item: EvaluateItem) -> Iterator[Message]:
+    def run(self, item: WorkItem) -> Iterator[Message]:
+        assert isinstance(item, EvaluateItem)
         for plan in item.plans:
             unit = item.unit.for_plan(plan.plan_id)
             self._obey(plan.plan_id)

@@ -1,6 +1,6 @@
 """A driver of units of no work on the real store and Ray, for the tests of faults.
 
-`fault_driver.py STORE ADDRESS ORDERS WORKERS [WAIT_S SILENCE_S]`; with `local` for an address, in this process.
+`fault_driver.py STORE ADDRESS ORDERS WORKERS [WAIT_S SILENCE_S]`; the address `local` is this process.
 Its exit codes and its words are those of the command line.
 """
 

@@ -106,6 +106,15 @@ def test_an_exception_in_one_unit_is_one_failure(execute, tmp_path):
     assert set(values(deliveries)) == all_ids(ranges=1) - {poison}
 
 
+def test_an_exception_that_escapes_the_worker_fails_its_item_and_the_rest_goes_on(execute, tmp_path):
+    (tmp_path / f"escape-{PLANS[3].plan_id}").touch()
+    deliveries = execute(1, ranges=1)
+    (failed,) = [d.message for d in deliveries if isinstance(d.message, Failed)]
+    assert failed.error == "ValueError: as ordered"
+    assert set(values(deliveries)) == all_ids(ranges=1) - set(failed.keys)
+    assert len(values(deliveries)) == 3
+
+
 def test_a_worker_that_cannot_start_ends_the_run_with_a_sentence(ray_cluster):
     from prunebench.cluster.executor import RayExecutor
     from prunebench.cluster.placement import Placement

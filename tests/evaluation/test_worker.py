@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats
@@ -18,6 +19,7 @@ from prunebench.core.unit import (
     WeightsItem,
 )
 from prunebench.data.tasks import Document, Window
+from prunebench.evaluation.generation.items import one_line
 from prunebench.evaluation.setup import ModelSetup
 from prunebench.evaluation.worker import Worker
 from prunebench.methods import METHODS
@@ -148,3 +150,15 @@ def test_a_methods_own_fault_is_reported_under_the_items_key(setup):
     message = only(Worker({"m": setup}, 1).run(item), Failed)
     assert message.keys == ("k",)
     assert "needs calibration statistics" in message.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_a_unit_that_ran_out_of_memory_says_what_to_lower(error):
+    assert one_line(error).endswith("or give each worker more memory")

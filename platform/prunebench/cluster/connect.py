@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import socket
+import threading
 
 import ray
 from ray._private import services
@@ -23,6 +25,7 @@ def connect(
     """
     address = address or os.environ.get("RAY_ADDRESS")
     runtime_env = {"env_vars": environment} if environment else None
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address and address != "local":
             address = _answering(address)
@@ -45,6 +48,10 @@ def connect(
             f"cannot reach or start Ray at {address or 'this machine'}: {error}; start a cluster there, or "
             "give no address (and no RAY_ADDRESS) to start one on this machine"
         ) from error
+    finally:
+        # Ray's handler would end the process at once with exit code 15, and the run's log without its end.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def _answering(address: str) -> str:

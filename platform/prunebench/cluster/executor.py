@@ -42,7 +42,7 @@ class RayExecutor:
         factory: str,
         arguments: tuple[Any, ...],
         placement: Placement,
-        patience: Patience = Patience(),  # noqa: B008 (frozen)
+        patience: Patience = Patience(),
     ) -> None:
         """`factory` is "module:Class" of the worker that each actor builds from `arguments`."""
         placement.check({kind: float(amount) for kind, amount in ray.cluster_resources().items()})

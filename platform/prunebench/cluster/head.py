@@ -10,8 +10,8 @@ from prunebench.errors import ResourceError
 
 LOOK_EVERY_S = 1.0
 GONE_AFTER_S = 3.0
-"""Shorter than a head takes to start again: Ray ends the process of a driver that meets a head it does not know.
-Without that meeting it does so after 60 s, with exit code 1 and no word of what is safe."""
+"""Shorter than a head takes to start again: Ray ends the process of a driver that meets another head. Where
+there is none it does so after 60 s, with exit code 1 and no word of what is safe."""
 ANSWER_TIMEOUT_S = 3.0
 
 

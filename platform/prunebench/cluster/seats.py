@@ -138,8 +138,8 @@ class Seats:
         self._alone += passed
         if self._alone >= self._wait_s:
             raise ResourceError(
-                f"no worker for {self._alone:.0f} s: {self._missing()}; add nodes (see `ray status`) and run the "
-                "same command to resume, or raise executor.wait_s"
+                f"no worker for {self._alone:.0f} s: {self._missing()}; add nodes (see `ray status`) and run "
+                "the same command to resume, or raise executor.wait_s"
             )
         if self._alone >= self._line_at:
             logger.warning("%s, for %.0f s of at most %.0f s", self._missing(), self._alone, self._wait_s)
@@ -150,10 +150,8 @@ class Seats:
         total, free = ray.cluster_resources(), ray.available_resources()
         for kind, need in (("GPU", self._placement.gpus), ("CPU", self._placement.threads)):
             if free.get(kind, 0.0) < need:
-                return (
-                    f"waiting for {need:g} {kind}{'s' * (need != 1)}: the cluster has {total.get(kind, 0.0):g}, "
-                    f"of which {free.get(kind, 0.0):g} are free"
-                )
+                have = f"{total.get(kind, 0.0):g}, of which {free.get(kind, 0.0):g} are free"
+                return f"waiting for {need:g} {kind}{'s' * (need != 1)}: the cluster has {have}"
         return "waiting for a worker to start"
 
     def close(self, *, kill: bool) -> None:

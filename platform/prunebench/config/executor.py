@@ -21,7 +21,7 @@ class ExecutorEntry(Strict):
     wait_s: float = Field(600, ge=0)
     """Seconds that a run waits while the Ray cluster has no room for any worker, before it ends."""
     silence_s: float = Field(1800, gt=0)
-    """Seconds after which a Ray worker that says nothing is taken for hanging and killed; 20 times the longest
-    wait so far where that is more. Items are about a minute of work, but loading a large model is one step."""
+    """Seconds after which a Ray worker that says nothing is taken for hanging and killed; 20 times the
+    longest wait so far where that is more. An item is a minute of work, but loading a model is one step."""
     address: str | None = None
     """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
