@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
 
 from prunebench.config.base import Strict, explain
+from prunebench.config.cluster import ClusterEntry
 from prunebench.config.engines import EngineEntry, Generative, VllmEngine
 from prunebench.config.executor import ExecutorEntry
 from prunebench.config.params import parse_params
@@ -78,6 +79,7 @@ class Setting(Strict):
     allow_overlap: bool = False
     """Print the overlap of calibration text and test documents on the rows instead of refusing it."""
     executor: ExecutorEntry = ExecutorEntry()
+    cluster: ClusterEntry = ClusterEntry()
     store: Path
     base: Path = Path()
     """The folder that relative paths start from; set when the file is loaded."""
