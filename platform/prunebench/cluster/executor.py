@@ -12,13 +12,13 @@ from ray.actor import ActorHandle
 
 from prunebench.cluster.actors import WorkerActor
 from prunebench.cluster.placement import Placement
+from prunebench.cluster.threads import THREAD_VARIABLES
 from prunebench.core.lease import Delivery, Lease, Leases
 from prunebench.core.unit import WorkItem
 from prunebench.errors import ResourceError
 
 logger = logging.getLogger(__name__)
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 START_TIMEOUT_S = 300
 MAX_FAILED_STARTS = 3
 LOST = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OutOfMemoryError)
