@@ -1,37 +1,23 @@
 """Commands on jobs of a cluster: submit and stop."""
 
-import platform
-import shutil
-import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prunebench.cli.app import AsJson, ConfigPath, Overrides, app, say, show, show_json, stream
-from prunebench.errors import InputError, ResourceError
+from prunebench.cli.files import Target, render
+from prunebench.errors import InputError
 
 if TYPE_CHECKING:
     from prunebench.cluster.submission import Submission
     from prunebench.cluster.submit import JobApi, JobState
+    from prunebench.cluster.working_dir import Content
     from prunebench.config.experiment import Setting
 
 INTERRUPTED = 130
-SENDERS = {"slurm": ("sbatch",), "kuberay": ("kubectl", "apply", "-f")}
-"""What hands a rendered file over."""
-
-
-class Target(StrEnum):
-    """Where a job goes."""
-
-    RAY = "ray"
-    KUBERAY = "kuberay"
-    SLURM = "slurm"
-    LOCAL = "local"
-
-
 DashboardOption = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +41,8 @@ def submit(
     head_local_store: Annotated[
         bool,
         typer.Option(
-            help="The store lies on the head's own disk; a relative path starts from ~/prunebench there."
+            "--head-local-store",
+            help="The store lies on the head's own disk; a relative path starts from ~/prunebench there.",
         ),
     ] = False,
     sets: Overrides = None,
@@ -80,11 +67,20 @@ def submit(
     """
     from prunebench.config.search import load_job
 
+    elsewhere = {
+        "--address": address,
+        "--follow": follow,
+        "--head-local-store": head_local_store,
+        "--pip": pip,
+    }
+    if to == Target.RAY and not render_only:
+        refuse_unused("kuberay, slurm or --render-only", {"--out": out})
+    else:
+        refuse_unused("--to ray without --render-only", elsewhere)
     verb, setting = load_job(config, sets or ())
-    if to == Target.LOCAL and not render_only:
+    if to == Target.LOCAL:
+        refuse_unused("kuberay, slurm or ray", {"--render-only": render_only, "--out": out})
         run_here(verb, config, store, sets or [], as_json=as_json)
-    if head_local_store and to != Target.RAY:
-        raise InputError(f"--head-local-store goes with --to ray: a job of {to} has no head that stays")
     from prunebench.cluster.pins import declared
     from prunebench.cluster.submission import cluster_store, submission
     from prunebench.cluster.working_dir import job_content
@@ -93,22 +89,32 @@ def submit(
     name, content = job_content(config, setting, verb)
     packages = declared().packages if pip else ()
     asked = submission(setting, verb=verb, config=name, store=path, overrides=sets or (), pip=packages)
-    if render_only or to != Target.RAY:
-        render(
-            to, asked, setting, config, content, out or Path(asked.run_id), only=render_only, as_json=as_json
-        )
-    else:
+    if to == Target.RAY and not render_only:
         to_ray(asked, setting, content, address, follow=follow, as_json=as_json)
+    else:
+        folder = out or Path(asked.run_id)
+        render(to, asked, setting, config.resolve(), content, folder, only=render_only, as_json=as_json)
+
+
+def refuse_unused(goes_with: str, options: Mapping[str, object]) -> None:
+    """Refuse an option that would not be read.
+
+    Raises:
+        InputError: it names the option.
+    """
+    for name, given in options.items():
+        if given:
+            raise InputError(f"{name} goes with {goes_with}: leave it out")
 
 
 def to_ray(
     asked: "Submission",
     setting: "Setting",
-    content: Any,
+    content: "Content",
     address: str | None,
     *,
     follow: bool,
-    as_json: bool,  # noqa: ANN401 (its type is lazy)
+    as_json: bool,
 ) -> None:
     """Submit through Ray's job API once nothing is left that could go wrong in the first seconds."""
     from prunebench.cluster.dashboard import reach
@@ -159,8 +165,8 @@ def watch(api: "JobApi", submission_id: str, address: str, *, as_json: bool) -> 
         ended = api.follow(submission_id, lambda text: stream(text, error=as_json))
     except KeyboardInterrupt:
         say(
-            f"\nno longer following; {submission_id} goes on. The same command joins it again, and it is ended "
-            f"by prunebench stop {submission_id} --address {address}"
+            f"\nno longer following; {submission_id} goes on. The same command joins it again, and\n"
+            f"  prunebench stop {submission_id} --address {address}\nends it"
         )
         raise typer.Exit(INTERRUPTED) from None
     say(f"{submission_id} {ended.state}, exit code {ended.exit_code}")
@@ -175,66 +181,6 @@ def run_here(verb: str, config: Path, store: str | None, sets: list[str], *, as_
     folder = Path(store) if store else None
     job(config, executor="ray", address="local", sets=sets, store=folder, as_json=as_json)
     raise typer.Exit(0)
-
-
-def render(
-    to: Target,
-    asked: "Submission",
-    setting: "Setting",
-    config: Path,
-    content: Any,  # noqa: ANN401 (its type is lazy)
-    out: Path,
-    *,
-    only: bool,
-    as_json: bool,
-) -> None:
-    """Write a target's files with what the job runs beside them, and hand them over unless told not to."""
-    from prunebench.cluster.job import Job
-    from prunebench.cluster.pins import pinned_ray
-    from prunebench.cluster.render import rendered
-    from prunebench.cluster.working_dir import write_folder
-
-    folder = out.resolve() / "job"
-    job = Job(
-        entrypoint=asked.words,
-        folder=folder,
-        config=config.resolve(),
-        overrides=asked.overrides,
-        store=Path(asked.store),
-        executor=setting.executor,
-        cluster=setting.cluster,
-        run_id=asked.run_id,
-        submission_id=f"{asked.run_id}-1",
-        ray_version=pinned_ray(),
-        python_version=platform.python_version(),
-    )
-    files = rendered(to.value, job)
-    write_folder(content, folder)
-    write_folder({name: text.encode() for name, text in files.items()}, out)
-    written = [out / name for name in files]
-    if as_json:
-        show_json({"run_id": asked.run_id, "files": [str(file) for file in written], "folder": str(folder)})
-    else:
-        show("\n".join(map(str, written)))
-    if not only:
-        hand_over(to, written)
-
-
-def hand_over(to: Target, written: list[Path]) -> None:
-    """Give rendered files to the program that starts them.
-
-    Raises:
-        ResourceError: it is not here, or it failed.
-    """
-    sender = SENDERS[to]
-    if shutil.which(sender[0]) is None:
-        raise ResourceError(
-            f"this machine has no {sender[0]}: where it is, run {' '.join(sender)} {written[0]} yourself"
-        )
-    for file in written:
-        done = subprocess.run([*sender, str(file)], check=False)
-        if done.returncode != 0:
-            raise ResourceError(f"{' '.join(sender)} {file} ended with code {done.returncode}")
 
 
 @app.command(epilog="Example: prunebench stop prunebench-0123456789ab-1 --address http://head:8265")

@@ -80,8 +80,8 @@ def reach(address: str | None) -> Dashboard:
     answer = _get(url, "/api/version", headers)
     if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
         raise ResourceError(
-            f"the cluster at {url} refuses the token of {source}: set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to "
-            "a file, to the one that it was started with"
+            f"the cluster at {url} refuses the token of {source}: set RAY_AUTH_TOKEN, or the file that "
+            "RAY_AUTH_TOKEN_PATH names, to the one that it was started with"
         )
     theirs, ours = _told(url, answer, "ray_version"), pinned_ray()
     if theirs != ours:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from prunebench.cluster.threads import THREAD_VARIABLES
 from prunebench.config.cluster import ClusterEntry
 from prunebench.config.executor import ExecutorEntry
 from prunebench.errors import InputError
@@ -14,9 +15,10 @@ class Job:
     """One attempt at a run or search on a cluster."""
 
     entrypoint: tuple[str, ...]
-    """The command as words, unquoted: python jobs/benchmark.py CONFIG --store STORE --set a.b=c."""
+    """The command as words, unquoted: python jobs/benchmark.py CONFIG --store STORE --set a.b=c. Relative
+    paths start from `folder`."""
     folder: Path
-    """Where the entrypoint runs: the submitting machine's absolute path of the working directory."""
+    """Where the entrypoint runs: the absolute path of the working directory, with jobs/ in it."""
     config: Path
     """The experiment or search file."""
     overrides: tuple[str, ...] = ()
@@ -32,6 +34,13 @@ class Job:
     ray_version: str
     python_version: str
     """Of the submitting environment, such as 3.11.9; the nodes need the same minor version."""
+
+    def environment(self, folder: str) -> dict[str, str]:
+        """Variables of the driver and the workers, where the working directory is `folder`."""
+        given = self.cluster.environment
+        path = ":".join(filter(None, (f"{folder}/platform", given.get("PYTHONPATH"))))
+        threads = dict.fromkeys(THREAD_VARIABLES, str(self.executor.threads))
+        return {**threads, **given, "PYTHONPATH": path}
 
     @property
     def workers_per_node(self) -> int:

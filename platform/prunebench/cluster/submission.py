@@ -116,7 +116,7 @@ def cluster_store(setting: Setting, given: str | None, *, head_local: bool) -> s
         return str(PurePosixPath(store))
     if not head_local:
         raise InputError(
-            f"the store {store} is a relative path, and a job's folder on the cluster goes with the job: give "
+            f"the store {store} is a relative path, and a job's folder on a cluster goes with the job: give "
             "--store an absolute path on a disk that the cluster shares, or keep the store on the head's own "
             "disk with --head-local-store"
         )

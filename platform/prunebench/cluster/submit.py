@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import requests
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from ray.job_submission import JobStatus, JobSubmissionClient
 
 from prunebench.cluster.dashboard import Dashboard
 from prunebench.cluster.submission import PREFIX, STOP_WAIT_S, Submission, attempt_of
@@ -51,20 +52,15 @@ class JobApi:
 
     def __init__(self, dashboard: Dashboard) -> None:
         """Connect to a dashboard that `reach` found."""
-        # Ray lets these variables override the address that a caller gives.
-        os.environ["RAY_API_SERVER_ADDRESS"] = dashboard.address
         for name in ("dashboard_sdk", "job.sdk"):
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
         self._address = dashboard.address
-        with self._explained():
+        with self._explained(), _address_variable(dashboard.address):
             self._client = JobSubmissionClient(dashboard.address, headers=dict(dashboard.headers))
 
     def jobs(self) -> list[JobState]:
         """Every job that prunebench submitted, the oldest first."""
-        with self._explained():
-            found = self._client.list_jobs()
-        ours = [job for job in found if (job.submission_id or "").startswith(PREFIX)]
-        return [_state(job) for job in sorted(ours, key=lambda job: job.start_time or 0)]
+        return [job for name, job in self._all().items() if name.startswith(PREFIX)]
 
     def job(self, submission_id: str) -> JobState:
         """One job.
@@ -72,12 +68,19 @@ class JobApi:
         Raises:
             InputError: there is none of this name.
         """
-        with self._explained():
-            known = {job.submission_id: job for job in self._client.list_jobs() if job.submission_id}
+        known = self._all()
         if submission_id not in known:
             ours = ", ".join(name for name in known if name.startswith(PREFIX)) or "none"
             raise InputError(f"{self._address} knows no job {submission_id} (of prunebench: {ours})")
-        return _state(known[submission_id])
+        return known[submission_id]
+
+    def _all(self) -> dict[str, JobState]:
+        """Every submitted job, the oldest first."""
+        with self._explained():
+            # Ray types its own class as None where pydantic is not installed.
+            found: list[Any] = self._client.list_jobs()
+        submitted = sorted((job for job in found if job.submission_id), key=lambda job: job.start_time or 0)
+        return {job.submission_id: _state(job) for job in submitted}
 
     def running(self, run_id: str) -> JobState | None:
         """The attempt at a run that is pending or running."""
@@ -176,11 +179,25 @@ class JobApi:
             raise ResourceError(f"the cluster at {self._address} refused the request: {cause}") from error
 
 
-def _state(job: JobDetails) -> JobState:
+@contextlib.contextmanager
+def _address_variable(address: str) -> Iterator[None]:
+    """Set the variable that Ray lets override the address which a caller gives."""
+    name = "RAY_API_SERVER_ADDRESS"
+    before = os.environ.get(name)
+    os.environ[name] = address
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def _state(job: Any) -> JobState:  # noqa: ANN401 (JobDetails, as above)
     metadata = job.metadata or {}
     began = datetime.fromtimestamp((job.start_time or 0) / 1000, UTC)
     return JobState(
-        submission_id=job.submission_id or "",
+        submission_id=job.submission_id,
         state=str(job.status.value),
         message=_last_line(job.message or ""),
         exit_code=_exit_code(job),
@@ -196,7 +213,7 @@ def _last_line(message: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _exit_code(job: JobDetails) -> int | None:
+def _exit_code(job: Any) -> int | None:  # noqa: ANN401 (JobDetails, as above)
     """What a shell would tell of the job's process; 4 where it never ran, None while it does."""
     if job.status == JobStatus.SUCCEEDED:
         return 0

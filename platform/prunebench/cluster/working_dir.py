@@ -34,7 +34,7 @@ if __name__ == "__main__":
 SCRIPTS = {"run": "benchmark", "search": "search"}
 """Verb -> name of its script in jobs/."""
 EXPERIMENT = "experiment"
-"""Folder of the config and of the files that it names."""
+"""Folder of a config from outside a checkout, and of the files that it names."""
 
 Content = Mapping[str, bytes | Path]
 """Name in the archive -> bytes, or the file that holds them."""
@@ -49,12 +49,8 @@ def job_content(config: Path, setting: Setting, verb: str) -> tuple[str, Content
     refuse_folders(setting)
     files = [config.resolve(), *_named_files(setting)]
     # As the job opens them: `..` is resolved by name.
-    names = [os.path.normpath(path) for path in files]
-    root = os.path.commonpath([str(Path(name).parent) for name in names])
-    placed = {
-        Path(EXPERIMENT, os.path.relpath(name, root)).as_posix(): path
-        for name, path in zip(names, files, strict=True)
-    }
+    names = [Path(os.path.normpath(path)) for path in files]
+    placed = dict(zip(_placed(names), files, strict=True))
     script = SCRIPT.format(name=SCRIPTS[verb], verb=verb)
     content = {
         **dict(_package()),
@@ -108,6 +104,15 @@ def refuse_folders(setting: Setting) -> None:
             _refuse(f"models.{number}.path", model.path)
     if setting.mirror is not None and not setting.mirror.expanduser().is_absolute():
         _refuse("mirror", str(setting.mirror))
+
+
+def _placed(names: list[Path]) -> list[str]:
+    """Where files stand in the archive: as in the checkout, or below a folder of their own."""
+    checkout = SOURCE_ROOT.parent
+    if SOURCE_ROOT.name == "platform" and all(name.is_relative_to(checkout) for name in names):
+        return [name.relative_to(checkout).as_posix() for name in names]
+    root = os.path.commonpath([name.parent for name in names])
+    return [Path(EXPERIMENT, name.relative_to(root)).as_posix() for name in names]
 
 
 def _refuse(where: str, path: str) -> None:

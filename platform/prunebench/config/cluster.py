@@ -10,8 +10,10 @@ from prunebench.config.base import Strict
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 """A name that Kubernetes, Slurm and Ray all take."""
-Word = Annotated[str, StringConstraints(pattern=r"^[^\s#;&|<>`$'\"\\]+$")]
-"""One word without anything that a shell or Slurm would read otherwise."""
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:@%,/+-]*$")]
+"""One word that no shell, ssh or Slurm reads as anything else."""
+Option = Annotated[str, StringConstraints(pattern=r"^--[a-z][-a-z]*(=[A-Za-z0-9_.:@%,/+&|()*\[\]-]+)?$")]
+"""A long option of sbatch with its value, such as --constraint=h100."""
 SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY(_ID)?)(_|$)", re.IGNORECASE
 )
@@ -63,6 +65,8 @@ class KubeRay(Strict):
     """A PersistentVolumeClaim that many nodes may write (ReadWriteMany)."""
     mount: AbsolutePath = "/shared"
     """Where pods see it: store, models and caches lie below."""
+    folder: AbsolutePath
+    """The working directory (jobs/, configs/) as pods see it: in the image, or below `mount`."""
     secrets: dict[str, str] = Field(default_factory=dict)
     """Environment variable -> SECRET/KEY of a Kubernetes secret; the value stays there."""
 
@@ -87,17 +91,8 @@ class Slurm(Strict):
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
-    options: tuple[Word, ...] = ()
+    options: tuple[Option, ...] = ()
     """Further options of sbatch, such as --constraint=h100."""
-
-    @field_validator("options")
-    @classmethod
-    def are_options(cls, options: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse what sbatch would not read as one option."""
-        for option in options:
-            if not re.match(r"^--[a-z]", option):
-                raise ValueError(f"'{option}' is not a long option of sbatch: write --name=value")
-        return options
 
 
 class ClusterEntry(Strict):
@@ -106,7 +101,7 @@ class ClusterEntry(Strict):
     name: Label = "prunebench"
     node: NodeSize = NodeSize()
     """A node that workers run on; from it and `executor` follows the number of nodes."""
-    hours: float = Field(24, gt=0, le=24 * 365)
+    hours: float = Field(24, ge=0.25, le=24 * 365)
     """The job's time limit; the same command resumes what it cut off."""
     setup: tuple[Line, ...] = ()
     """Shell lines that run first on every node: `module load cuda`, `source /shared/venv/bin/activate`."""
