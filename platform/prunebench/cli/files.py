@@ -70,7 +70,7 @@ def render(
     else:
         show("\n".join(map(str, written)))
     if to == Target.KUBERAY and setting.cluster.kuberay is not None:
-        say(f"the pods look for what is in {folder} at {setting.cluster.kuberay.folder}: copy it there")
+        say(f"what the pods hold at {setting.cluster.kuberay.folder} has to be what is in {folder}")
     if not only:
         hand_over(to, written)
 
