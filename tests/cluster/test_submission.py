@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -218,3 +219,36 @@ def test_a_job_in_another_environment_ends_with_what_differs(write, tmp_path):
 
 def test_the_environment_of_the_tests_is_the_pinned_one():
     assert pins.differences(pins.declared()) == []
+
+
+def test_a_package_that_was_installed_without_a_checkout_sends_itself(write, tmp_path):
+    site = tmp_path / "site"
+    about = site / "prunebench-0.1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "prunebench").symlink_to(ROOT / "platform" / "prunebench")
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: prunebench\nVersion: 0.1.0\nRequires-Python: <3.13,>=3.11\n"
+        "Requires-Dist: ray[default]==2.60.0\nRequires-Dist: lm-eval==0.4.13; extra == 'harness'\n"
+    )
+    words = [
+        "submit",
+        str(write()),
+        "--to",
+        "slurm",
+        "--render-only",
+        "--store",
+        "/shared/s",
+        "--out",
+        "files",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", f"from prunebench.cli import main; main({words!r})"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    job = tmp_path / "files" / "job"
+    project = tomllib.loads((job / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == ["ray[default]==2.60.0"]
+    assert project["requires-python"] == "<3.13,>=3.11"
+    for file in ("jobs/benchmark.py", "platform/prunebench/cli/app.py", "experiment/experiment.yaml"):
+        assert (job / file).is_file()

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 
 from prunebench.cluster import dashboard
 from prunebench.cluster.connect import connect
@@ -157,21 +158,86 @@ def test_slurm_files_are_written_with_what_they_run(prunebench, tmp_path):
     assert str(job) in text
 
 
-def test_slurm_hands_its_script_to_sbatch_where_there_is_one(prunebench, tmp_path, monkeypatch):
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Writes shell scripts that stand for the programs of a cluster; no other program can be found."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bash").symlink_to(shutil.which("bash"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def write(**scripts):
+        for name, text in scripts.items():
+            file = tmp_path / "bin" / name
+            file.write_text(f"#!/bin/bash\n{text}\n")
+            file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+    return write
+
+
+def test_slurm_hands_its_script_to_sbatch_and_never_twice(prunebench, tmp_path, programs):
     words = ("submit", QUICKSTART, "--to", "slurm", "--store", "/shared/s", "--out", "files")
-    (tmp_path / "bash").symlink_to(shutil.which("bash"))
-    monkeypatch.setenv("PATH", str(tmp_path))
     code, out, err = prunebench(*words)
     assert code == 4
-    assert f"this machine has no sbatch: where it is, run sbatch {out.strip()} yourself" in err
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text(f'#!/bin/bash\necho "$@" > {tmp_path}/called\n')
-    sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
+    assert "this machine has no sbatch: where it is, run sbatch --comment=prunebench-" in err
+    assert f" {out.strip()} yourself" in err
+    called = tmp_path / "called"
+    programs(sbatch=f'echo "$@" > {called}', squeue="echo 7 another; echo 8")
     code, out, err = prunebench(*words)
     assert code == 0, err
-    assert (tmp_path / "called").read_text() == out
-    sbatch.write_text("#!/bin/bash\nexit 1\n")
+    comment, file = called.read_text().split()
+    assert file == out.strip()
+    run = comment.removeprefix("--comment=")
+    programs(squeue=f"echo 7 another; echo 9 {run}")
+    code, _, err = prunebench(*words)
+    assert code == 2
+    assert f"this run is already there: {run}-0, job 9 of Slurm" in err
+    programs(squeue="echo 7 another", sbatch="exit 1")
     assert prunebench(*words)[0] == 4
+    programs(squeue="echo slurmctld is down >&2; exit 1")
+    code, _, err = prunebench(*words)
+    assert code == 4
+    assert "slurmctld is down" in err
+
+
+def test_kuberay_applies_the_next_attempt_and_never_doubles_one(prunebench, tmp_path, programs):
+    place = (
+        'cluster.kuberay={"image": "i:1", "claim": "shared", "folder": "/opt/prunebench", "namespace": "ml"}'
+    )
+    words = (
+        "submit",
+        QUICKSTART,
+        "--to",
+        "kuberay",
+        "--store",
+        "/shared/s",
+        "--out",
+        "files",
+        "--set",
+        place,
+    )
+    code, out, err = prunebench(*words, "--render-only")
+    assert code == 0, err
+    first = yaml.safe_load(Path(out.strip()).read_text())["metadata"]["name"]
+    assert first.endswith("-1")
+    assert f"what the pods hold at /opt/prunebench has to be what is in {tmp_path}/files/job" in err
+    job = {"metadata": {"name": first}, "status": {"jobDeploymentStatus": "Failed"}}
+
+    def kubectl(items):
+        (tmp_path / "jobs.json").write_text(json.dumps({"items": items}))
+        answer = f'echo "$(<{tmp_path}/jobs.json)"'
+        programs(kubectl=f'echo "$@" >> {tmp_path}/called; [ "$1" = apply ] || {answer}')
+
+    kubectl([job])
+    code, out, err = prunebench(*words)
+    assert code == 0, err
+    assert yaml.safe_load(Path(out.strip()).read_text())["metadata"]["name"] == f"{first[:-1]}2"
+    asked, applied = (tmp_path / "called").read_text().splitlines()
+    assert asked == "get rayjobs --namespace ml --output json"
+    assert applied == f"apply -f {out.strip()}"
+    kubectl([job, {"metadata": {"name": f"{first[:-1]}2"}}])
+    code, _, err = prunebench(*words)
+    assert code == 2
+    assert f"this run is already there: {first[:-1]}2, new" in err
 
 
 def test_auto_is_this_users_last_cluster_and_nobody_elses(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator, ValidationError
 from prunebench.cluster.job import Job
 from prunebench.cluster.render.text import dumped, mapping, versions
 from prunebench.config.base import nearest
-from prunebench.errors import InputError
+from prunebench.errors import InputError, ResourceError
 
 NODE_TYPES = "available_node_types"
 REPLACED = {
@@ -142,6 +142,6 @@ def _check_types(data: dict[str, Any]) -> None:
 def _schema() -> dict[str, Any]:
     spec = find_spec("ray")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("Ray is not installed: pip install 'ray[default]' as this package pins it")
+        raise ResourceError("Ray is not installed: build the environment from requirements.lock")
     folder = Path(spec.submodule_search_locations[0])
     return json.loads((folder / "autoscaler" / "ray-schema.json").read_text())

@@ -11,8 +11,6 @@ from prunebench.cluster.render.text import versions
 from prunebench.config.base import nearest
 from prunebench.errors import InputError
 
-INTERRUPTED = 130
-"""Exit code of a run that a signal ended after it had flushed."""
 PORT_BLOCKS = (32768 - 20000) // 10
 """Blocks of ten ports between the ports of Ray's workers and those that Linux gives out itself."""
 NOTICE_S = 240
@@ -64,7 +62,6 @@ def render(job: Job) -> tuple[str, str]:
         gpus=node.gpus,
         gpu_option=f" --gpus-per-node={node.gpus}" if node.gpus else "",
         command=shlex.join(job.entrypoint),
-        interrupted=INTERRUPTED,
     )
     return "slurm.sh", text
 
@@ -138,7 +135,8 @@ def _check_options(options: dict[str, str]) -> None:
 
 
 def _check_run(text: str) -> None:
-    found = re.search(r"ray symmetric-run\s(.*?)\s--\s", text.replace("\\\n", " "), re.DOTALL)
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    found = re.search(r"ray symmetric-run\s(.*?)\s--\s", code, re.DOTALL)
     if found is None:
         raise InputError("slurm.sh: there is no `ray symmetric-run OPTIONS -- COMMAND`")
     given = {word.split("=")[0] for word in found[1].split()}
