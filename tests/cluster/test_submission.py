@@ -243,7 +243,8 @@ def test_a_package_that_was_installed_without_a_checkout_sends_itself(write, tmp
     ]
     done = subprocess.run(
         [sys.executable, "-c", f"from prunebench.cli import main; main({words!r})"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     job = tmp_path / "files" / "job"

@@ -35,7 +35,7 @@ def serving(answers):
             self.end_headers()
             self.wfile.write(json.dumps(answers.get(path)).encode())
 
-        def log_message(self, *words):
+        def log_message(self, format, *words):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -126,6 +126,7 @@ def test_ctrl_c_leaves_a_followed_job_alone(guarded, write_config, tmp_path):
     )  # fmt: skip
     guard = threading.Timer(120, process.kill)
     guard.start()
+    assert process.stdout is not None
     assert "Runtime env" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prunebench.cli.app import AsJson, ConfigPath, Overrides, app, say, show, show_json, stream
+from prunebench.cli.app import AsJson, Overrides, app, say, show, show_json, stream
 from prunebench.cli.files import Target, render
 from prunebench.errors import InputError
 
@@ -27,38 +27,41 @@ DashboardOption = Annotated[
 ]
 
 
+ClusterStore = Annotated[
+    str | None,
+    typer.Option("--store", help="Use this store instead of the file's; absolute on the cluster."),
+]
+HeadLocal = Annotated[
+    bool,
+    typer.Option(
+        "--head-local-store",
+        help="The store lies on the head's own disk; a relative path starts from ~/prunebench there.",
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Show the job's log, and end with its exit code.")]
+RenderOnly = Annotated[
+    bool, typer.Option("--render-only", help="Write the target's files and submit nothing.")
+]
+Pip = Annotated[
+    bool,
+    typer.Option("--pip", help="Let Ray install the pinned packages for the job: the nodes need an index."),
+]
+
+
 @app.command(
     epilog="Example: prunebench submit configs/benchmark/quickstart.yaml --to ray --store /shared/store"
 )
 def submit(
-    config: ConfigPath,
+    config: Annotated[Path, typer.Argument(help="An experiment or search file (YAML).")],
     to: Annotated[Target, typer.Option(help="Where the job goes.")] = Target.RAY,
     address: DashboardOption = None,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="Use this store instead of the file's; absolute on the cluster."),
-    ] = None,
-    head_local_store: Annotated[
-        bool,
-        typer.Option(
-            "--head-local-store",
-            help="The store lies on the head's own disk; a relative path starts from ~/prunebench there.",
-        ),
-    ] = False,
+    store: ClusterStore = None,
+    head_local_store: HeadLocal = False,
     sets: Overrides = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Show the job's log, and end with its exit code.")
-    ] = False,
-    render_only: Annotated[
-        bool, typer.Option("--render-only", help="Write the target's files and submit nothing.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the files of kuberay and slurm.")] = None,
-    pip: Annotated[
-        bool,
-        typer.Option(
-            "--pip", help="Let Ray install the pinned packages for the job: the nodes need an index."
-        ),
-    ] = False,
+    follow: Follow = False,
+    render_only: RenderOnly = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files that are written.")] = None,
+    pip: Pip = False,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment or a search as a job: on a Ray cluster, KubeRay, Slurm, or on this machine.
@@ -67,16 +70,14 @@ def submit(
     """
     from prunebench.config.search import load_job
 
-    elsewhere = {
-        "--address": address,
-        "--follow": follow,
-        "--head-local-store": head_local_store,
-        "--pip": pip,
-    }
-    if to == Target.RAY and not render_only:
+    direct = to == Target.RAY and not render_only
+    if direct:
         refuse_unused("kuberay, slurm or --render-only", {"--out": out})
     else:
-        refuse_unused("--to ray without --render-only", elsewhere)
+        only_direct = {"--address": address, "--follow": follow, "--pip": pip}
+        refuse_unused(
+            "--to ray without --render-only", {**only_direct, "--head-local-store": head_local_store}
+        )
     verb, setting = load_job(config, sets or ())
     if to == Target.LOCAL:
         refuse_unused("kuberay, slurm or ray", {"--render-only": render_only, "--out": out})
@@ -89,7 +90,7 @@ def submit(
     name, content = job_content(config, setting, verb)
     packages = declared().packages if pip else ()
     asked = submission(setting, verb=verb, config=name, store=path, overrides=sets or (), pip=packages)
-    if to == Target.RAY and not render_only:
+    if direct:
         to_ray(asked, setting, content, address, follow=follow, as_json=as_json)
     else:
         folder = out or Path(asked.run_id)
