@@ -156,11 +156,15 @@ def test_a_search_is_submitted_to_a_head_without_tokens(prunebench, write_search
 def test_local_runs_here_on_a_ray_of_its_own(write_config, tmp_path):
     config = write_config(methods=[{"method": "last_n"}], budgets=[1])
     words = ["submit", str(config), "--to", "local", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-c", f"from prunebench.cli import main; main({words!r})"],
-        cwd=ROOT, env=without_ray(RAY_AUTH_MODE="disabled", OMP_NUM_THREADS="1"),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", f"from prunebench.cli import main; main({words!r})"],
+            cwd=ROOT, env=without_ray(RAY_AUTH_MODE="disabled", OMP_NUM_THREADS="1"),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        # On a loaded machine Ray may give up at its start.
+        if "timed out during startup" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["store"] == str(tmp_path / "store")
     assert (tmp_path / "store").is_dir()
