@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -73,8 +74,6 @@ class IdleWorker:
 
 def work(first: int, units: int) -> list[EvaluateItem]:
     """Items of 20 units each, beginning with the range `first`."""
-    from dataclasses import replace
-
     keys = [
         replace(UNIT, document_hash=str(start), start=start, stop=start + 1)
         for start in range(first, first + units // len(PLANS))

@@ -2,7 +2,10 @@
 
 import sys
 
-from prunebench.cli import main
+from prunebench.cluster.pins import check_environment
 
 if __name__ == "__main__":
-    main(["search", *sys.argv[1:], "--executor", "ray"])
+    check_environment()
+    from prunebench.cli import main
+
+    main(["search", *sys.argv[1:], "--executor", "ray", "--set", "executor.address=null"])

@@ -82,6 +82,8 @@ def test_every_command_has_help_with_an_example(prunebench):
         "bench",
         "traces",
         "prefetch",
+        "submit",
+        "stop",
     ]
     for words in (
         *([name] for name in commands),

@@ -15,6 +15,7 @@ from prunebench.cli import (  # noqa: F401 (importing them adds their commands)
     measure,
     model,
     store,
+    submit,
 )
 from prunebench.cli.app import app, say
 from prunebench.errors import PrunebenchError, ResourceError

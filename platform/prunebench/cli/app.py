@@ -45,6 +45,13 @@ def show(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
 
 
+def stream(text: str, *, error: bool) -> None:
+    """A part of a job's log as it comes, on standard output or standard error."""
+    target = sys.stderr if error else sys.stdout
+    target.write(text)
+    target.flush()
+
+
 def show_json(value: Any) -> None:  # noqa: ANN401 (whatever the command has to say)
     """The result as JSON on standard output."""
     show(json.dumps(value, indent=2, ensure_ascii=False))

@@ -115,7 +115,7 @@ def _done(job: Callable[..., OutcomeT], setting: "Setting", store: Path | None, 
     """What a job on a file came to."""
     from prunebench.pipeline.progress import progress_for
 
-    folder = store.resolve() if store else setting.resolve(setting.store)
+    folder = store.expanduser().resolve() if store else setting.resolve(setting.store)
     with progress_for(quiet=quiet) as progress:
         return job(setting, folder, executor_of(setting.executor), progress)
 

@@ -14,6 +14,7 @@ from prunebench.cli.app import (
     show,
     show_json,
 )
+from prunebench.cli.listing import job_lines, jobs_of, names_a_dashboard
 from prunebench.errors import ResourceError
 
 
@@ -52,12 +53,24 @@ def methods(as_json: AsJson = False) -> None:
             show(f"{'':<16}  {name} = {json.dumps(default)}")
 
 
-@app.command(epilog="Example: prunebench status stores/quickstart")
-def status(store: StorePath, as_json: AsJson = False) -> None:
-    """Say what a store holds: runs, variants, units, failures."""
+@app.command(epilog="Example: prunebench status stores/quickstart, or prunebench status http://head:8265")
+def status(
+    store: Annotated[
+        str, typer.Argument(metavar="STORE|ADDRESS", help="A store's folder, or a Ray dashboard.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say what a store holds, or which jobs of prunebench a cluster has."""
+    if names_a_dashboard(store):
+        listed = jobs_of(store)
+        if as_json:
+            show_json(listed)
+        else:
+            show("\n".join(job_lines(listed)) or f"{store} has no jobs of prunebench")
+        return
     from prunebench.store.summary import summarise
 
-    summary = summarise(store)
+    summary = summarise(Path(store))
     if as_json:
         show_json(summary)
         return

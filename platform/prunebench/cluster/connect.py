@@ -5,14 +5,16 @@ import os
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import ray
-from ray._private import services
 
 from prunebench.errors import ResourceError
 
 ANSWER_TIMEOUT_S = 10
 MAX_PORT = 65535
+LATEST = "ray_current_cluster"
+"""File in Ray's folder for temporary files: `ray start` writes the address of what it started or joined."""
 
 
 def connect(
@@ -28,7 +30,8 @@ def connect(
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address and address != "local":
-            address = _answering(address)
+            address = _latest() if address == "auto" else address
+            _check_answering(address)
             # Attempts of half a minute each; by default it makes 20, also where something else listens.
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
             ray.init(
@@ -54,21 +57,31 @@ def connect(
             signal.signal(signal.SIGTERM, on_sigterm)
 
 
-def _answering(address: str) -> str:
-    """The address, `auto` resolved, once something accepts connections there.
-
-    Ray itself would try a dead one for a quarter of an hour: for example that of a killed head, which `auto`
-    still finds in a file.
+def _check_answering(address: str) -> None:
+    """Ray itself would try a dead one for a quarter of an hour: `auto` still finds a killed head.
 
     Raises:
-        ConnectionError: no running cluster is known.
         OSError: nothing accepts connections.
         ValueError: not an address.
     """
-    if address == "auto":
-        address = services.canonicalize_bootstrap_address_or_die(address)
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > MAX_PORT:
         raise ValueError("write HOST:PORT or auto")
     socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_TIMEOUT_S).close()
-    return address
+
+
+def _latest() -> str:
+    """The cluster that this user's last `ray start` on this machine started or joined.
+
+    Ray itself would also take one of another user, from the file or from the list of processes.
+
+    Raises:
+        ConnectionError: none is known.
+    """
+    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "ray")
+    file = folder / LATEST
+    if not file.is_file() or file.stat().st_uid != os.getuid():
+        raise ConnectionError(
+            f"no `ray start` of this user is noted in {file}: give HOST:PORT in place of auto"
+        )
+    return file.read_text().strip()

@@ -186,12 +186,7 @@ def load_setting(kind: type[SettingT], path: Path, overrides: Sequence[str] = ()
     Raises:
         InputError: unreadable, unknown keys (the nearest is named), wrong types or values.
     """
-    try:
-        data = yaml.load(path.read_text(), Loader=_OneOfEachKey)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the config {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise InputError(f"{path} has no settings: it has to be a mapping of {', '.join(_required(kind))}")
     for word in overrides:
@@ -202,6 +197,20 @@ def load_setting(kind: type[SettingT], path: Path, overrides: Sequence[str] = ()
         return kind.model_validate({**data, "base": path.resolve().parent})
     except ValidationError as error:
         raise explain(error, str(path)) from error
+
+
+def read_yaml(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
+    """What a file holds, unchecked.
+
+    Raises:
+        InputError: unreadable, or not YAML.
+    """
+    try:
+        return yaml.load(path.read_text(), Loader=_OneOfEachKey)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the config {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def parse_model(where: str, **settings: str) -> ModelEntry:

@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
 
 from prunebench.config.base import Strict, nearest
-from prunebench.config.experiment import Experiment, MethodEntry, Setting, load_setting
+from prunebench.config.experiment import (
+    Experiment,
+    MethodEntry,
+    Setting,
+    load_experiment,
+    load_setting,
+    read_yaml,
+)
 from prunebench.config.objectives import Constraint, Direction, Objective
 from prunebench.methods import method_named
 
@@ -164,3 +171,14 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> Search:
     if "name" in search.search.model_fields_set:
         return search
     return load_setting(Search, path, [*overrides, f"search.name={path.stem}"])
+
+
+def load_job(path: Path, overrides: Sequence[str] = ()) -> tuple[Literal["run", "search"], Setting]:
+    """Read and check a file of either kind; arguments and errors as `load_setting`.
+
+    Returns: the verb that runs it, and what it holds. A search is what has a section `search`.
+    """
+    data = read_yaml(path)
+    if isinstance(data, dict) and "search" in data:
+        return "search", load_search(path, overrides)
+    return "run", load_experiment(path, overrides)
