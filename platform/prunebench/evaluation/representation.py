@@ -33,6 +33,7 @@ from prunebench.models.load import DenseModel
 from prunebench.models.trie import Runner, Visit, enter, visit
 
 LAST_LAYERS: Final = 2
+DOWN: Final = "mlp.down_proj.weight"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,10 +126,7 @@ def _samples(
         hidden = _hidden(reference.normed[place], pruned[place])
         attention = [(base, agreement(reference.attention[base][place], seen[place])) for base, seen in noted]
         changes = [
-            (
-                base,
-                _change(dense.model.model.layers[base].mlp.down_proj, mask, reference.features[base][place]),
-            )
+            (base, _change(dense.parameter(base, DOWN), mask, reference.features[base][place]))
             for base, mask in _trimmed(visited.plan)
         ]
         sums = [
@@ -173,11 +171,11 @@ def _mlp(document: Document, found: Sequence[tuple[int, tuple[float, float]]]) -
         yield _sample(document, metric, total, count if found else 0, detail, "no_trimmed_mlp")
 
 
-def _change(down: nn.Linear, kept: Mask, features_PI: Tensor) -> tuple[float, float]:
+def _change(down_CI: Tensor, kept: Mask, features_PI: Tensor) -> tuple[float, float]:
     """Σ over positions of Σ s_j over the removed features, and of ‖Σ φ_j·w_j‖² over the same (eq. 4)."""
-    removed = np.setdiff1d(np.arange(down.in_features), kept.indices, assume_unique=True)
+    removed = np.setdiff1d(np.arange(down_CI.shape[1]), kept.indices, assume_unique=True)
     places = torch.from_numpy(removed).to(features_PI.device)
-    phi, columns = features_PI[:, places], down.weight[:, places].float()
+    phi, columns = features_PI[:, places], down_CI[:, places].float()
     score = phi.square().sum(0, dtype=torch.float64) @ columns.square().sum(0, dtype=torch.float64)
     return float(score), float((phi @ columns.T).square().sum(dtype=torch.float64))
 

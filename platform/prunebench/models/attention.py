@@ -68,7 +68,7 @@ def attention_of(dense: DenseModel, runner: Runner, spec: LayerSpec, states: Sta
     seen: list[Attention] = []
     with _observed(dense, seen):
         for hidden, entry in zip(states, runner.entries, strict=True):
-            block(hidden, **entry.arguments[spec.base])
+            block(hidden.to(dense.device), **entry.arguments[spec.base])
     return tuple(seen)
 
 

@@ -38,14 +38,23 @@ def calibrate(dense: DenseModel, rows: Sequence[np.ndarray], source: str) -> Cal
     Raises:
         InputError: no rows, an empty row, token ids outside the vocabulary, activations that are not finite.
     """
-    _check_rows(rows, dense.model.model.embed_tokens.num_embeddings)
+    check_rows(rows, dense.model.model.embed_tokens.num_embeddings)
+    if dense.streamed:
+        from prunebench.models.streamed_calibration import calibrate_streamed
+
+        return calibrate_streamed(dense, [rows], source)[0]
     plan = batches([len(row) for row in rows])
     recorder = _Recorder(dense, max(len(batch) * len(rows[batch[0]]) for batch in plan))
     with torch.inference_mode(), recorder.watching():
         for batch in plan:
-            ids = torch.from_numpy(np.stack([rows[i] for i in batch]).astype(np.int64)).to(dense.device)
+            ids = stacked_rows(rows, batch).to(dense.device)
             recorder.finish_batch(dense.model.model(input_ids=ids, use_cache=False).last_hidden_state)
-    return recorder.stats(source)
+    return recorder.sums.stats(source)
+
+
+def stacked_rows(rows: Sequence[np.ndarray], batch: Sequence[int]) -> Tensor:
+    """The token ids of the rows `batch`, int64 of shape (rows, tokens)."""
+    return torch.from_numpy(np.stack([rows[i] for i in batch]).astype(np.int64))
 
 
 def batches(lengths: Sequence[int]) -> list[tuple[int, ...]]:
@@ -61,7 +70,8 @@ def batches(lengths: Sequence[int]) -> list[tuple[int, ...]]:
     ]
 
 
-def _check_rows(rows: Sequence[np.ndarray], vocab_size: int) -> None:
+def check_rows(rows: Sequence[np.ndarray], vocab_size: int) -> None:
+    """Refuse rows that `calibrate` cannot run; errors as there."""
     if not rows:
         raise InputError("the calibration has no rows")
     for index, row in enumerate(rows):
@@ -85,7 +95,7 @@ class _Recorder:
     def __init__(self, dense: DenseModel, max_tokens: int) -> None:
         self.dense = dense
         self.blocks = dense.model.model.layers
-        self.tokens = 0
+        self.sums = Sums(dense)
         self.seen = 0
         self.before = self.mid = torch.empty(0)
         num_layers = len(self.blocks)
@@ -96,12 +106,6 @@ class _Recorder:
         """h_0 … h_L and norm(h_L) of the batch, in the model's dtype."""
         self.dots = norm.new_empty(3, num_layers, max_tokens, dtype=torch.float32)
         """Dot products of h_mid with h_in, itself and h_out."""
-        float64: dict[str, Any] = {"dtype": torch.float64, "device": norm.device}
-        self.cosine = torch.zeros(num_layers + 2, num_layers + 2, **float64)
-        self.sublayer_cosine = torch.zeros(2, num_layers, **float64)
-        self.change = torch.zeros(2, num_layers, **float64)
-        self.features = [_Moments(block.mlp.down_proj) for block in self.blocks]
-        self.attention = [_Moments(block.self_attn.o_proj) for block in self.blocks]
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -112,10 +116,10 @@ class _Recorder:
                 for module, see in (
                     (block, self._see_boundary),
                     (block.get_submodule(mid_input), self._see_mid),
-                    (block.mlp.down_proj, self.features[i].add),
-                    (block.self_attn.o_proj, self.attention[i].add),
+                    (block.mlp.down_proj, self.sums.features[i].add),
+                    (block.self_attn.o_proj, self.sums.attention[i].add),
                 ):
-                    hooks.callback(module.register_forward_pre_hook(_on_input(see), with_kwargs=True).remove)
+                    hooks.callback(module.register_forward_pre_hook(on_input(see), with_kwargs=True).remove)
             hooks.callback(self.blocks[-1].register_forward_hook(_on_output(self._see_boundary)).remove)
             yield
 
@@ -124,7 +128,7 @@ class _Recorder:
 
     def _see_boundary(self, state: Tensor) -> None:
         if self.seen:
-            _dots(self.before, self.mid, state, out=self.dots[:, self.seen - 1])
+            dot_products(self.before, self.mid, state, out=self.dots[:, self.seen - 1])
         self.before = state
         self._keep(state)
 
@@ -136,9 +140,36 @@ class _Recorder:
         """Add the batch whose forward pass has ended; `normed` is its output after the final norm."""
         normed = normed.flatten(0, 1)
         self._keep(normed)
-        states, num_layers = self.states[:, : len(normed)], len(self.blocks)
-        step = max(1, 4 * _chunk_elements(normed) // (len(states) * normed.shape[-1]))
-        ones = normed.new_ones(normed.shape[1], dtype=torch.float32)
+        self.sums.add(self.states[:, : len(normed)], self.dots[..., : len(normed)])
+        self.seen = 0
+
+
+class Sums:
+    """The sums over all tokens so far."""
+
+    def __init__(self, dense: DenseModel) -> None:
+        """Start from nothing; sums lie beside the model's final norm."""
+        self.dense = dense
+        self.tokens = 0
+        blocks, norm = dense.model.model.layers, dense.model.model.norm.weight
+        num_layers = len(blocks)
+        float64: dict[str, Any] = {"dtype": torch.float64, "device": norm.device}
+        self.cosine = torch.zeros(num_layers + 2, num_layers + 2, **float64)
+        self.sublayer_cosine = torch.zeros(2, num_layers, **float64)
+        self.change = torch.zeros(2, num_layers, **float64)
+        self.features = [_Moments(block.mlp.down_proj.in_features, norm) for block in blocks]
+        self.attention = [_Moments(block.self_attn.o_proj.in_features, norm) for block in blocks]
+
+    def add(self, states: Tensor, dots: Tensor) -> None:
+        """Add a batch of T tokens.
+
+        Args:
+            states: h_0 … h_L and norm(h_L) in the model's dtype, of shape (L + 2, T, hidden).
+            dots: float32 dot products of h_mid with h_in, itself and h_out, of shape (3, L, T).
+        """
+        num_layers = len(states) - 2
+        step = max(1, 4 * _chunk_elements(states) // (len(states) * states.shape[-1]))
+        ones = states.new_ones(states.shape[-1], dtype=torch.float32)
         norms = []
         for part in states.split(step, dim=1):
             chunk = part.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
@@ -151,18 +182,17 @@ class _Recorder:
             self.cosine += flat @ flat.T
         norm_BT = torch.cat(norms, dim=1)
         self._check_finite(norm_BT)
-        before, square, after = self.dots[..., : len(normed)]
+        before, square, after = dots
         mid = square.sqrt()
         self.sublayer_cosine[0] += (before / (norm_BT[:num_layers] * mid).clamp_min(_TINY)).double().sum(1)
         self.sublayer_cosine[1] += (after / (norm_BT[1:-1] * mid).clamp_min(_TINY)).double().sum(1)
-        self.tokens += len(normed)
-        self.seen = 0
+        self.tokens += states.shape[1]
 
     def _check_finite(self, norms: Tensor) -> None:
         """Refuse a batch with NaN or infinity and name the first place, of h_0 … h_L and norm(h_L)."""
         finite = torch.isfinite(norms).all(dim=1).tolist()
         if not all(finite):
-            outputs = [f"the output of layer {i}" for i in range(len(self.blocks))]
+            outputs = [f"the output of layer {i}" for i in range(len(norms) - 2)]
             place = ["the embeddings", *outputs, "the final norm"][finite.index(False)]
             raise InputError(_not_finite(place, self.dense.dtype))
 
@@ -201,8 +231,8 @@ class _Recorder:
 class _Moments:
     """Σ x and Σ x² over tokens, float64 of shape (2, width)."""
 
-    def __init__(self, linear: nn.Linear) -> None:
-        self.sums = linear.weight.new_zeros(2, linear.in_features, dtype=torch.float64)
+    def __init__(self, width: int, beside: Tensor) -> None:
+        self.sums = beside.new_zeros(2, width, dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
         """Add the linear module's input, of shape (T, width)."""
@@ -217,7 +247,7 @@ def _stacked(moments: Sequence[_Moments]) -> tuple[Array, Array]:
     return first, second
 
 
-def _dots(before: Tensor, mid: Tensor, after: Tensor, *, out: Tensor) -> None:
+def dot_products(before: Tensor, mid: Tensor, after: Tensor, *, out: Tensor) -> None:
     """Write every token's dot products of h_mid with h_in, itself and h_out to `out`, shape (3, tokens)."""
     step = max(1, _chunk_elements(mid) // mid.shape[1])
     for start in range(0, len(mid), step):
@@ -231,7 +261,7 @@ def _chunk_elements(x: Tensor) -> int:
     return _CACHED.get(x.device.type, _UNCACHED)
 
 
-def _on_input(see: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+def on_input(see: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
     """A hook that shows the first input of a module, rows and positions as one axis of tokens."""
 
     def hook(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -3,9 +3,10 @@
 import gc
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -32,6 +33,20 @@ class DenseModel:
     dtype: str
     attention: str
     device: str
+    streamed: ClassVar[bool] = False
+    """Whether weights are read part by part (`streamed.StreamedModel`)."""
+
+    @property
+    def states_device(self) -> str:
+        """Where hidden states wait for the next block."""
+        return self.device
+
+    def need(self, part: str) -> None:
+        """Have the weights of one part in memory, such as "model.layers.3" or "lm_head"; here all are."""
+
+    def parameter(self, layer: int, name: str) -> Tensor:
+        """A tensor of a dense layer, by its name inside the block."""
+        return self.model.model.layers[layer].get_parameter(name)
 
 
 def load_model(

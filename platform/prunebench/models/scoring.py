@@ -93,7 +93,7 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
     Not finite where a logit is not finite.
     """
     chunks = zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True)
-    return torch.cat([_picked(logits, wanted) for logits, wanted in chunks]).double().numpy()
+    return torch.cat([_picked(logits, wanted.to(logits.device)) for logits, wanted in chunks]).double().numpy()
 
 
 @torch.no_grad()
@@ -101,6 +101,7 @@ def head_scores(dense: DenseModel, normed: Tensor, targets: Tensor) -> tuple[Log
     """As `head_logprobs`, and whether each target is what greedy decoding would choose."""
     values, greedy = [], []
     for logits, wanted in zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True):
+        wanted = wanted.to(logits.device)
         values.append(_picked(logits, wanted))
         greedy.append((logits.argmax(-1) == wanted).cpu())
     return torch.cat(values).double().numpy(), torch.cat(greedy).numpy()
@@ -108,8 +109,9 @@ def head_scores(dense: DenseModel, normed: Tensor, targets: Tensor) -> tuple[Log
 
 def _logits(dense: DenseModel, normed: Tensor) -> Iterator[Tensor]:
     """The logits after the normed states (n, hidden), HEAD_CHUNK rows at a time."""
+    dense.need("lm_head")
     for start in range(0, len(normed), HEAD_CHUNK):
-        states = normed[start : start + HEAD_CHUNK]
+        states = normed[start : start + HEAD_CHUNK].to(dense.device)
         rows = len(states)
         if rows < FEWEST_HEAD_ROWS:
             states = torch.cat([states, states[-1:].expand(FEWEST_HEAD_ROWS - rows, -1)])

@@ -5,6 +5,7 @@ embeddings come from the model's own forward pass, run once over blocks that onl
 is right by construction, and the results are those of `model(...)` bit for bit.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -55,6 +56,7 @@ def enter(
         mask: what is added to attention scores in every block, shape (rows, 1, tokens, tokens); by default
             the model's own.
     """
+    dense.need("model.embed_tokens")
     body = dense.model.model
     blocks, notes = body.layers, [_NoteTaker() for _ in body.layers]
     seen: list[Tensor] = []
@@ -64,7 +66,7 @@ def enter(
         body(input_ids=ids.to(dense.device), position_ids=positions, attention_mask=mask, use_cache=False)
     finally:
         body.layers = blocks
-    return Entry(seen[0], tuple(note.arguments for note in notes))
+    return Entry(seen[0].to(dense.states_device), tuple(note.arguments for note in notes))
 
 
 class Runner:
@@ -76,13 +78,16 @@ class Runner:
         self.forwards = 0
         """Blocks run so far (a block over all batches counts once)."""
         self.view = ModelView(dense)
+        self.streamed = dense.streamed
+        """Whether a block that is run again later has to be read again."""
         self.entries = tuple(entries)
         self._norm = dense.model.model.norm
+        self._device, self._waiting = dense.device, dense.states_device
 
     @property
     def start(self) -> States:
         """The states before the first block."""
-        return tuple(entry.hidden for entry in self.entries)
+        return tuple(entry.hidden.to(self._waiting) for entry in self.entries)
 
     @torch.no_grad()
     def block(self, spec: LayerSpec, states: States) -> States:
@@ -90,14 +95,14 @@ class Runner:
         block = self.view.block(spec)
         self.forwards += 1
         return tuple(
-            block(hidden, **entry.arguments[spec.base])
+            block(hidden.to(self._device), **entry.arguments[spec.base]).to(self._waiting)
             for hidden, entry in zip(states, self.entries, strict=True)
         )
 
     @torch.no_grad()
     def normed(self, states: States) -> States:
         """The states after the model's final norm, as its head reads them."""
-        return tuple(self._norm(hidden) for hidden in states)
+        return tuple(self._norm(hidden.to(self._device)).to(self._waiting) for hidden in states)
 
 
 Noted: TypeAlias = tuple[tuple[LayerSpec, States], ...]
@@ -118,13 +123,15 @@ def visit(runner: Runner, plans: Iterable[PruningPlan], noted: Container[int]) -
     """Visit each distinct plan depth first, with its blocks that have attention and a base in `noted`.
 
     One set of states is kept for each branch that is still open, and one for each block that is noted.
+    A streamed model is walked by `visit_together`, so that its blocks are read once.
 
     Raises:
         InputError: a plan for a model of other sizes.
     """
-    plans = tuple(plans)
-    for plan in plans:
-        check_plan(plan, runner.shape)
+    plans = _checked(runner, plans)
+    if runner.streamed:
+        yield from (found for _, found in visit_together([(runner, plans)], noted))
+        return
     open_nodes: list[tuple[Node, LayerSpec | None, States, Noted]] = [(grow(plans), None, runner.start, ())]
     while open_nodes:
         node, spec, states, notes = open_nodes.pop()
@@ -135,6 +142,60 @@ def visit(runner: Runner, plans: Iterable[PruningPlan], noted: Container[int]) -
         for plan in node.plans:
             yield Visit(plan, runner.normed(states), notes)
         open_nodes += [(child, spec, states, notes) for spec, child in reversed(node.children.items())]
+
+
+class _Open(NamedTuple):
+    """A block to be run, and what it is run on."""
+
+    walk: int
+    node: Node
+    spec: LayerSpec
+    states: States
+    notes: Noted
+
+
+def visit_together(
+    walks: Sequence[tuple[Runner, Iterable[PruningPlan]]], noted: Container[int] = ()
+) -> Iterator[tuple[int, Visit]]:
+    """Yield (number of the walk, visit) for the distinct plans of several walks, in the order of dense blocks.
+
+    All that any walk runs on one dense block is run before the next block: where the bases of plans ascend,
+    each block of the model is needed once. One set of states is kept for each branch of all walks together.
+
+    Raises:
+        InputError: a plan for a model of other sizes.
+    """
+    waiting: dict[int, list[_Open]] = defaultdict(list)
+    for number, (runner, plans) in enumerate(walks):
+        _wait(waiting, number, grow(_checked(runner, plans)), runner.start, ())
+    while waiting:
+        ended: list[tuple[_Open, States]] = []
+        group = waiting.pop(min(waiting))[::-1]
+        while group:
+            open_node = group.pop()
+            number, node, spec, states, notes = open_node
+            if spec.base in noted and "attention" not in spec.drop:
+                notes = (*notes, (spec, states))
+            states = walks[number][0].block(spec, states)
+            _wait(waiting, number, node, states, notes)
+            if node.plans:
+                ended.append((open_node._replace(notes=notes), states))
+        # The head that visitors ask for takes the block's place, so it comes after all that the block is for.
+        for (number, node, _, _, notes), states in ended:
+            for plan in node.plans:
+                yield number, Visit(plan, walks[number][0].normed(states), notes)
+
+
+def _wait(waiting: dict[int, list[_Open]], number: int, node: Node, states: States, notes: Noted) -> None:
+    for spec, child in node.children.items():
+        waiting[spec.base].append(_Open(number, child, spec, states, notes))
+
+
+def _checked(runner: Runner, plans: Iterable[PruningPlan]) -> tuple[PruningPlan, ...]:
+    plans = tuple(plans)
+    for plan in plans:
+        check_plan(plan, runner.shape)
+    return plans
 
 
 def walk(runner: Runner, plans: Iterable[PruningPlan]) -> Iterator[tuple[PruningPlan, States]]:

@@ -15,6 +15,7 @@ from prunebench.core.plan import Blend, LayerSpec, PruningPlan
 from prunebench.core.shape import ModelShape
 from prunebench.errors import InputError, UnsupportedError
 from prunebench.models.checkpoint import Checkpoint
+from prunebench.models.family import BLOCKS
 from prunebench.models.load import DenseModel
 from prunebench.models.widths import check_attention_kept, mlp_widths
 
@@ -126,6 +127,7 @@ class ModelView:
 
     def __init__(self, dense: DenseModel) -> None:
         """Remember the dense blocks."""
+        self._dense = dense
         self._checkpoint = dense.checkpoint
         self._model = dense.model
         self._body = dense.model.model
@@ -176,6 +178,7 @@ class ModelView:
 
         Its `layer_idx` is the dense one's: without a cache nothing reads it.
         """
+        self._dense.need(f"{BLOCKS}.{spec.base}")
         dense = self._layers[spec.base]
         tensors = block_tensors(spec, self._checkpoint, self._read, deployed=deployed)
         return _replaced(dense, tensors) if tensors else dense
@@ -195,7 +198,7 @@ class ModelView:
         return sum(tensor.nbytes for tensor in changed if id(tensor) not in known)
 
     def _read(self, layer: int, name: str) -> Tensor:
-        return self._layers[layer].get_parameter(name)
+        return self._dense.parameter(layer, name)
 
     def _blocks(self, plan: PruningPlan, deployed: bool) -> list[nn.Module]:
         blocks: list[nn.Module] = []
