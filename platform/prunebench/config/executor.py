@@ -28,5 +28,7 @@ class ExecutorEntry(Strict):
     def is_whole_or_a_share(cls, gpus: float | Literal["auto"]) -> float | Literal["auto"]:
         """Refuse what Ray refuses when a worker starts."""
         if gpus != "auto" and gpus > 1 and gpus != int(gpus):
-            raise ValueError(f"{gpus:g} GPUs a worker: write a whole number, or a share of one GPU such as 0.5")
+            raise ValueError(
+                f"{gpus:g} GPUs a worker: write a whole number, or a share of one GPU such as 0.5"
+            )
         return gpus

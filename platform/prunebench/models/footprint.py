@@ -42,7 +42,10 @@ def cache_bytes(
         sequences: texts at once.
         windows: width of each layer's window, None for full attention; by default all layers are full.
     """
-    kept = (tokens if window is None else min(tokens, window - 1) for window in windows or _FULL * shape.num_layers)
+    kept = (
+        tokens if window is None else min(tokens, window - 1)
+        for window in windows or _FULL * shape.num_layers
+    )
     return sequences * 2 * shape.num_kv_heads * shape.head_dim * WIDTHS[dtype] * sum(kept)
 
 
