@@ -116,7 +116,7 @@ def _gpus(entry: ExecutorEntry, needs: Sequence[Need], nodes: Sequence[Node]) ->
         if any(node.gpus for node in nodes):
             names = ", ".join(node.name for node in nodes if node.gpus and node.gpu_memory is None)
             raise ResourceError(
-                f"the memory of the GPUs of {names} cannot be told (nvidia-smi fails, or they are split by "
+                f"the memory of the GPUs of {names} cannot be told (nvidia-smi fails, or MIG splits "
                 "MIG): set executor.gpus_per_worker instead of auto"
             )
         raise ResourceError(
@@ -157,16 +157,16 @@ def _check_fits(need: Need, gpus: float, gpu_memory: int | None) -> None:
         if need.weights > has:
             raise ResourceError(
                 f"{need.model} has {need.weights / GIB:.1f} GiB of weights, but vLLM on {need.parallel} GPUs "
-                f"may take {has / GIB:.1f} GiB: raise the engine's tensor_parallel and executor.gpus_per_worker"
+                f"may take {has / GIB:.1f} GiB: raise the engine's tensor_parallel"
             )
     wanted = need.weights + max(1, gpus) * need.work
     has = USABLE * gpus * gpu_memory
     if wanted > has:
         raise ResourceError(
             f"{need.model} needs {wanted / GIB:.1f} GiB ({need.weights / GIB:.1f} of weights, "
-            f"{need.work / GIB:.1f} of work on each GPU), but {gpus:g} GPUs a worker give {has / GIB:.1f} GiB: "
-            "raise executor.gpus_per_worker (or leave it auto), choose a narrower dtype, or stream the model "
-            "(docs/large-models.md)"
+            f"{need.work / GIB:.1f} of work on each GPU), but {gpus:g} GPUs a worker give {has / GIB:.1f} "
+            "GiB: raise executor.gpus_per_worker (or leave it auto), choose a narrower dtype, or stream the "
+            "model (docs/large-models.md)"
         )
 
 

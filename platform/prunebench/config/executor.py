@@ -19,7 +19,7 @@ class ExecutorEntry(Strict):
     threads: int = Field(1, ge=1, le=MAX_THREADS)
     """CPU threads a worker; another number may change the last bits of a result."""
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
-    """A whole number, or a share of one GPU. auto: none for device: cpu, else what the largest model needs."""
+    """A whole number, or a share of a GPU; auto: none for device: cpu, else what the largest model needs."""
     address: str | None = None
     """A running Ray cluster; RAY_ADDRESS or one started on this machine by default."""
 
@@ -28,7 +28,5 @@ class ExecutorEntry(Strict):
     def is_whole_or_a_share(cls, gpus: float | Literal["auto"]) -> float | Literal["auto"]:
         """Refuse what Ray refuses when a worker starts."""
         if gpus != "auto" and gpus > 1 and gpus != int(gpus):
-            raise ValueError(
-                f"{gpus:g} GPUs a worker: write a whole number, or a share of one GPU such as 0.5"
-            )
+            raise ValueError(f"{gpus:g} GPUs a worker: write a whole number, or a share of one such as 0.5")
         return gpus

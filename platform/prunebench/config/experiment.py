@@ -132,8 +132,8 @@ class Setting(Strict):
             if isinstance(engine, VllmEngine) and not engine.agrees_with(gpus):
                 raise ValueError(
                     f"engine {name} spreads a model over {engine.tensor_parallel} GPUs, but "
-                    f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel} or auto (a share "
-                    "of one GPU needs an engine whose gpu_memory_utilization is no larger)"
+                    f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel} or auto (a "
+                    "share of one GPU needs an engine whose gpu_memory_utilization is no larger)"
                 )
 
     def resolve(self, path: Path) -> Path:

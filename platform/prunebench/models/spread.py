@@ -1,8 +1,8 @@
 """One model over several GPUs of a node: accelerate's device map, and states that follow the blocks.
 
-accelerate places whole blocks and loads each straight onto its GPU. Its hooks, which replace the forward pass
-of every module, are taken off again: a pruned view copies blocks, and a copied hook would run the dense block.
-In their place one pre-hook a block moves what a block is given to where its parameters are, whoever calls it.
+accelerate places whole blocks, and each is loaded straight onto its GPU. Its hooks, which replace the forward
+pass of every module, are taken off again: a pruned view copies blocks, and a copied hook would run the dense
+block. In their place a pre-hook moves what a block is given to where its parameters are, whoever calls it.
 """
 
 from collections.abc import Sequence
@@ -54,12 +54,12 @@ def gpu_map(checkpoint: Checkpoint, *, dtype: str, attention: str, free: Sequenc
     if homeless := [name for name, place in placed.items() if not isinstance(place, int)]:
         weights = weight_bytes(checkpoint.shape, dtype)
         raise ResourceError(
-            f"{checkpoint.name} has {weights / GIB:.1f} GiB of weights in {dtype} and works with {work / GIB:.1f} "
-            f"GiB on each GPU, but {len(free)} GPUs have {sum(free) / GIB:.1f} GiB free: no room for "
-            f"{len(homeless)} modules ({homeless[0]} first): raise executor.gpus_per_worker, choose a narrower "
-            "dtype, or stream the model (docs/large-models.md)"
+            f"{checkpoint.name} has {weights / GIB:.1f} GiB of weights in {dtype} and works with "
+            f"{work / GIB:.1f} GiB on each GPU, but {len(free)} GPUs have {sum(free) / GIB:.1f} GiB free: no "
+            f"room for {len(homeless)} modules ({homeless[0]} first): raise executor.gpus_per_worker, choose "
+            "a narrower dtype, or stream the model (docs/large-models.md)"
         )
-    return {name: place for name, place in placed.items() if isinstance(place, int)}
+    return {str(name): place for name, place in placed.items() if isinstance(place, int)}
 
 
 def follow_devices(model: Any) -> None:  # noqa: ANN401 (a Transformers ...ForCausalLM)

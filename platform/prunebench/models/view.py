@@ -29,8 +29,8 @@ def block_tensors(
     """The tensors in which a kept block differs from its base, by name inside the block.
 
     A blend is summed in float32 over the dense layers in ascending order, on the first one's device, and cast
-    once. A blend of one layer with coefficient 1 gives that layer's own tensor, not a copy. What a block lacks
-    inside shows as its form:
+    once. A blend of one layer with coefficient 1 gives that layer's own tensor, not a copy. What a block
+    lacks inside shows as its form:
 
     - padded: features that are not kept are zero columns of down_proj; a dropped sublayer has a zero o_proj
       or down_proj, and bias. The block keeps its dense shape, and its output is that of the smaller block
