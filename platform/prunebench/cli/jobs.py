@@ -50,6 +50,8 @@ def plan(
     show(f"units: {counts.units}{most}, {counts.done} done, {counts.to_do} to do")
     estimate_text = "unknown before the first units" if counts.seconds is None else f"{counts.seconds:.0f} s"
     show(f"worker time left: {estimate_text}")
+    for need in counts.needs:
+        show(f"a worker with {need.model} needs {need.words}")
 
 
 @app.command(epilog="Example: prunebench run configs/benchmark/quickstart.yaml --executor ray")

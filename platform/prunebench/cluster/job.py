@@ -52,6 +52,8 @@ class Job:
         node, executor = self.cluster.node, self.executor
         fits = node.cpus // executor.threads
         gpus = executor.gpus_per_worker
+        if gpus == "auto":
+            gpus = min(1.0, node.gpus)
         if gpus > 1:
             fits = min(fits, node.gpus // ceil(gpus))
         elif gpus > 0:
@@ -69,6 +71,11 @@ class Job:
         """Nodes that hold all workers.
 
         Raises:
-            InputError: a node does not hold even one.
+            InputError: a node does not hold even one, or nothing says how many there are.
         """
+        if self.executor.workers == "auto":
+            raise InputError(
+                "executor.workers is auto, which needs a cluster that is up: write how many workers the nodes "
+                "are for"
+            )
         return ceil(self.executor.workers / self.workers_per_node)

@@ -91,6 +91,7 @@ class Seats:
             actor: Any = WorkerActor.options(
                 num_cpus=self._placement.threads,
                 num_gpus=self._placement.gpus,
+                memory=self._placement.memory or None,
                 runtime_env={"env_vars": dict.fromkeys(THREAD_VARIABLES, threads)},
             ).remote(*self._arguments)
             self._all.append(Seat(actor, actor.whoami.remote()))

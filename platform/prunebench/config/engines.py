@@ -40,6 +40,10 @@ class VllmEngine(Strict):
     batch_invariant: bool = False
     """Rows that do not depend on what else is in flight; slower, and for recent GPUs only."""
 
+    def agrees_with(self, gpus: float) -> bool:
+        """Whether a worker of so many GPUs is what the engine takes: all of them, or its share of one."""
+        return gpus == self.tensor_parallel or self.gpu_memory_utilization <= gpus < self.tensor_parallel == 1
+
     def setup(self, base: Path) -> EngineSetup:
         """The engine as a worker wants it."""
         del base

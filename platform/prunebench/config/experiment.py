@@ -106,7 +106,7 @@ class Setting(Strict):
         if hidden and (cuda := [model.title for model in self.models if model.device == "cuda"]):
             raise ValueError(
                 f"{cuda[0]} asks for device: cuda, but Ray shows no GPU to workers while "
-                "executor.gpus_per_worker is 0: set it to 1"
+                "executor.gpus_per_worker is 0: set it to auto or 1"
             )
         for entry in methods:
             method = method_named(entry.method)
@@ -128,12 +128,14 @@ class Setting(Strict):
                 known = ", ".join(sorted(self.engines)) or "none is defined"
                 raise ValueError(f"task {name} needs an entry '{task.engine}' in engines (there: {known})")
         gpus = self.executor.gpus_per_worker
-        spread = self.executor.kind == "ray" and any(model.device == "cuda" for model in self.models)
+        if gpus == "auto" or self.executor.kind != "ray" or all(m.device == "cpu" for m in self.models):
+            return
         for name, engine in self.engines.items():
-            if isinstance(engine, VllmEngine) and spread and gpus != engine.tensor_parallel:
+            if isinstance(engine, VllmEngine) and not engine.agrees_with(gpus):
                 raise ValueError(
                     f"engine {name} spreads a model over {engine.tensor_parallel} GPUs, but "
-                    f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel}"
+                    f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel} or auto (a "
+                    "share of one GPU needs an engine whose gpu_memory_utilization is no larger)"
                 )
 
     def resolve(self, path: Path) -> Path:

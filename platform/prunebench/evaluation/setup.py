@@ -28,6 +28,8 @@ class ModelSetup:
     dtype: str
     attention: str
     device: str
+    gpus: int = 1
+    """Over how many of the worker's GPUs Transformers spreads it."""
     engines: Mapping[str, EngineSetup] = field(default_factory=dict)
     allow_code_execution: bool = False
     """Whether graders may run code that a model wrote."""

@@ -96,7 +96,13 @@ class Worker:
             self._dense = None
             release_memory()
             setup = self._models[name]
-            dense = load_model(self._open(name), dtype=setup.dtype, attention=setup.attention, device=device)
+            dense = load_model(
+                self._open(name),
+                dtype=setup.dtype,
+                attention=setup.attention,
+                device=device,
+                gpus=setup.gpus,
+            )
             self._dense = ((name, device), dense)
         return self._dense[1]
 

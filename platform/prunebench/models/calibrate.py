@@ -254,7 +254,7 @@ def dot_products(before: Tensor, mid: Tensor, after: Tensor, *, out: Tensor) -> 
         chunk = slice(start, min(start + step, len(mid)))
         m = mid[chunk].float()
         for row, other in zip(out, (before, mid, after), strict=True):
-            row[chunk] = torch.linalg.vecdot(m, other[chunk].float())
+            row[chunk] = torch.linalg.vecdot(m, other[chunk].to(m.device).float())
 
 
 def _chunk_elements(x: Tensor) -> int:

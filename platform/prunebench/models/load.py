@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from prunebench.errors import InputError, ResourceError
 from prunebench.models.checkpoint import Checkpoint
+from prunebench.models.spread import follow_devices, free_bytes, gpu_map
 
 FLOATS: Final = {
     "float64": torch.float64,
@@ -33,6 +34,7 @@ class DenseModel:
     dtype: str
     attention: str
     device: str
+    """Where token ids go; a model over several GPUs begins there."""
     streamed: ClassVar[bool] = False
     """Whether weights are read part by part (`streamed.StreamedModel`)."""
 
@@ -50,7 +52,7 @@ class DenseModel:
 
 
 def load_model(
-    checkpoint: Checkpoint, *, dtype: str, attention: str = "sdpa", device: str = "cpu"
+    checkpoint: Checkpoint, *, dtype: str, attention: str = "sdpa", device: str = "cpu", gpus: int = 1
 ) -> DenseModel:
     """Load every parameter of a checkpoint.
 
@@ -59,14 +61,18 @@ def load_model(
         dtype: float64, float32, float16 or bfloat16; never left to the library, whose default has changed.
         attention: Transformers' name of the attention implementation.
         device: "cpu", "cuda" or "cuda:N".
+        gpus: over how many visible GPUs "cuda" spreads the model, whole blocks in order.
 
     Raises:
         InputError: an unknown dtype or attention implementation, or a model that differs from its checkpoint.
-        ResourceError: no such device.
+        ResourceError: no such device, or too little memory on the GPUs together.
     """
     if dtype not in FLOATS:
         raise InputError(f"dtype '{dtype}' is not one of {', '.join(FLOATS)}")
     check_device(device)
+    spread = None
+    if device == "cuda" and gpus > 1:
+        spread = gpu_map(checkpoint, dtype=dtype, attention=attention, free=free_bytes(gpus))
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -74,6 +80,7 @@ def load_model(
             checkpoint.path,
             dtype=FLOATS[dtype],
             attn_implementation=attention,
+            device_map=spread,
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
@@ -92,8 +99,13 @@ def load_model(
     counted, stored = sum(part.numel() for part in model.parameters()), checkpoint.shape.total_params
     if counted != stored:
         raise InputError(f"{checkpoint.name} has {counted} parameters in memory, but {stored} in its file")
-    model = model.to(device).eval().requires_grad_(False)
-    logger.info("loaded %s, %d parameters, %s, %s on %s", checkpoint.name, counted, dtype, attention, device)
+    if spread:
+        follow_devices(model)
+    else:
+        model.to(device)
+    model.eval().requires_grad_(False)
+    place = f"{gpus} GPUs" if spread else device
+    logger.info("loaded %s, %d parameters, %s, %s on %s", checkpoint.name, counted, dtype, attention, place)
     return DenseModel(model, checkpoint, dtype, attention, device)
 
 

@@ -15,11 +15,9 @@ from torch import Tensor
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
-from prunebench.models.rows import Row
+from prunebench.models.rows import HEAD_CHUNK, TOKENS_PER_BATCH, Row
 from prunebench.models.trie import Runner, States, enter, walk
 
-TOKENS_PER_BATCH = 4096
-HEAD_CHUNK = 256
 FEWEST_HEAD_ROWS = 32
 """Products of fewer rows take other kernels on some processors, with other bits."""
 
@@ -92,19 +90,23 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
 
     Not finite where a logit is not finite.
     """
-    chunks = zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True)
-    return torch.cat([_picked(logits, wanted.to(logits.device)) for logits, wanted in chunks]).double().numpy()
+    return torch.cat([_picked(*chunk) for chunk in _chunks(dense, normed, targets)]).double().numpy()
 
 
 @torch.no_grad()
 def head_scores(dense: DenseModel, normed: Tensor, targets: Tensor) -> tuple[LogProbs, npt.NDArray[np.bool_]]:
     """As `head_logprobs`, and whether each target is what greedy decoding would choose."""
     values, greedy = [], []
-    for logits, wanted in zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True):
-        wanted = wanted.to(logits.device)
+    for logits, wanted in _chunks(dense, normed, targets):
         values.append(_picked(logits, wanted))
         greedy.append((logits.argmax(-1) == wanted).cpu())
     return torch.cat(values).double().numpy(), torch.cat(greedy).numpy()
+
+
+def _chunks(dense: DenseModel, normed: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits and targets, HEAD_CHUNK rows at a time, where the head is."""
+    for logits, wanted in zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True):
+        yield logits, wanted.to(logits.device)
 
 
 def _logits(dense: DenseModel, normed: Tensor) -> Iterator[Tensor]:

@@ -29,8 +29,9 @@ def block_tensors(
 ) -> dict[str, Tensor]:
     """The tensors in which a kept block differs from its base, by name inside the block.
 
-    A blend is summed in float32 over the dense layers in ascending order and cast once. A blend of one layer
-    with coefficient 1 gives that layer's own tensor, not a copy. What a block lacks inside shows as its form:
+    A blend is summed in float32 over the dense layers in ascending order, on the first one's device, and cast
+    once. A blend of one layer with coefficient 1 gives that layer's own tensor, not a copy. What a block
+    lacks inside shows as its form:
 
     - padded: features that are not kept are zero columns of down_proj; a dropped sublayer has a zero o_proj
       or down_proj, and bias. The block keeps its dense shape, and its output is that of the smaller block
@@ -99,7 +100,7 @@ def _blended(blend: Blend, name: str, read: Read) -> Tensor:
         return first
     total = first.float() * coefficient
     for layer, coefficient in others:
-        total += read(layer, name).float() * coefficient
+        total += read(layer, name).to(total.device).float() * coefficient
     return total.to(first.dtype)
 
 
@@ -221,6 +222,8 @@ def _replaced(block: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     clone = _shell(block)
     for name, tensor in tensors.items():
         path, _, parameter = name.rpartition(".")
+        # A blend may come from a layer on another device.
+        tensor = tensor.to(block.get_parameter(name).device)
         kept = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
         module = clone.get_submodule(path)
         module.register_parameter(parameter, kept)
@@ -232,8 +235,8 @@ def _replaced(block: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
 def _shell(module: nn.Module) -> nn.Module:
     if "forward" in vars(module):
         raise UnsupportedError(
-            "a library has replaced the forward pass of the model's blocks (accelerate does, to spread a "
-            "model over devices): blends, trims and repeated blocks need the model on one device"
+            "a library has replaced the forward pass of the model's blocks (accelerate does, where it moves "
+            "or offloads them): blends, trims and repeated blocks need blocks as they were made"
         )
     shell = copy.copy(module)
     vars(shell)["_parameters"] = dict(module._parameters)

@@ -8,6 +8,8 @@ import pandas as pd
 
 from prunebench.config.experiment import Experiment
 from prunebench.core.plan import PruningPlan
+from prunebench.evaluation.need import Need, need_of
+from prunebench.pipeline.benchmark import model_setups
 from prunebench.pipeline.evaluate import exams, missing_plans
 from prunebench.pipeline.planning import variant_of
 from prunebench.pipeline.prepare import Subject, prepare
@@ -29,6 +31,8 @@ class Estimate:
     seconds: float | None
     """Worker time of what is left, from the mean of finished units of each task (of all units for a task
     without any); None before any is finished."""
+    needs: tuple[Need, ...]
+    """What a worker needs for each model."""
 
     @property
     def to_do(self) -> int:
@@ -48,7 +52,8 @@ def estimate(experiment: Experiment, store: Path) -> Estimate:
         known, times = read_variants(store), read_events(store)
         done_units = read_samples(store)[["unit_id", "task"]].drop_duplicates()
     present = frozenset(done_units["unit_id"])
-    counts = [_count(subject, store, known, present) for subject in prepare(experiment)]
+    subjects = prepare(experiment)
+    counts = [_count(subject, store, known, present) for subject in subjects]
     left = sum((count.left for count in counts), Counter())
     units = sum(count.units for count in counts)
     return Estimate(
@@ -58,6 +63,7 @@ def estimate(experiment: Experiment, store: Path) -> Estimate:
         units=units,
         done=units - left.total(),
         seconds=_seconds(left, times.merge(done_units, on="unit_id")),
+        needs=tuple(need_of(name, setup) for name, setup in model_setups(subjects).items()),
     )
 
 

@@ -23,7 +23,8 @@ from prunebench.evaluation.generation.base import Request
 from prunebench.evaluation.generation.codec import Codec
 from prunebench.evaluation.setup import EngineSetup, ModelSetup
 from prunebench.models.checkpoint import Checkpoint
-from prunebench.models.load import FLOATS, release_memory
+from prunebench.models.footprint import cache_bytes
+from prunebench.models.load import release_memory
 from prunebench.models.scoring import LogProbs
 from prunebench.models.vllm_plugin import register
 
@@ -225,8 +226,8 @@ def arguments(engine: EngineSetup, model: ModelSetup, checkpoint: Checkpoint) ->
     # Room for one context at least, and a quarter more for blocks that are not full.
     shape = checkpoint.shape
     tokens = engine.max_model_len or checkpoint.config["max_position_embeddings"]
-    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * FLOATS[model.dtype].itemsize
-    return {**chosen, "kv_cache_memory_bytes": max(CPU_CACHE_BYTES, tokens * per_token * 5 // 4)}
+    room = cache_bytes(shape, model.dtype, tokens=tokens) * 5 // 4
+    return {**chosen, "kv_cache_memory_bytes": max(CPU_CACHE_BYTES, room)}
 
 
 def _need_compiler(model: ModelSetup) -> None:
