@@ -25,7 +25,7 @@ from prunebench.cluster.executor import RayExecutor
 from prunebench.cluster.placement import Placement
 from prunebench.config.experiment import load_experiment
 from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import EvaluateItem, Message, Sample, Unit, UnitDone
+from prunebench.core.unit import EvaluateItem, Message, Sample, Unit, UnitDone, WorkItem
 from prunebench.pipeline.benchmark import run_benchmark
 from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.progress import Silent
@@ -65,8 +65,9 @@ store: store
 class IdleWorker:
     """Answers every unit with one sample, at once."""
 
-    def run(self, item: EvaluateItem) -> Iterator[Message]:
+    def run(self, item: WorkItem) -> Iterator[Message]:
         """One sample a plan."""
+        assert isinstance(item, EvaluateItem)
         for plan in item.plans:
             sample = Sample(doc_id=item.unit.start, doc_hash="0", metric="acc", value=1.0)
             yield UnitDone(unit=item.unit.for_plan(plan.plan_id), samples=(sample,), seconds=0.0)

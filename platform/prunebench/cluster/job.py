@@ -75,7 +75,6 @@ class Job:
         """
         if self.executor.workers == "auto":
             raise InputError(
-                "executor.workers is auto, which needs a cluster that is up: write how many workers the nodes "
-                "are for"
+                "executor.workers is auto, which needs a cluster that is up: write how many workers you want"
             )
         return ceil(self.executor.workers / self.workers_per_node)
