@@ -1,6 +1,6 @@
 """A run under a seeded schedule of faults on a cluster of several raylets, against an undisturbed one.
 
-Run by hand: python benchmarks/faults.py [CONFIG] [--undisturbed STORE] [--kills 20] [--seed 0] [--out FOLDER]
+Run by hand: python benchmarks/faults.py [CONFIG] [--launch run|submit] [--undisturbed STORE] [--kills 20]
 Workers, one raylet, the driver and the head are killed with SIGKILL, each at a number of units that the seed
 draws; this script starts the head and the driver again, as a supervisor would. At the end `store diff`
 against the undisturbed store has to be empty and the leaderboards the same text. At most 15 minutes.
@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 
-from kill import command, unit_events
+from kill import PROGRAM, command, unit_events
 from prunebench.pipeline.provenance import provenance
 from prunebench.report.tables import leaderboard_table
 from prunebench.report.terminal import print_leaderboard
@@ -39,24 +40,13 @@ QUICK = {
 }
 """Ray takes a node for dead after 5 s instead of 30 s."""
 
-Launch = Callable[[Path, Path, str, int], list[str]]
-
-
-def run_command(config: Path, store: Path, address: str, workers: int) -> list[str]:
-    """`prunebench run` on the cluster."""
-    words = ["--executor", "ray", "--address", address, "--set", f"executor.workers={workers}"]
-    return command(config, store, *words)
-
-
-LAUNCHES: dict[str, Launch] = {"run": run_command}
-"""How the driver is started."""
-
 
 class Nodes:
     """A head without CPUs and nodes of one CPU each, as processes of this machine."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, dashboard: bool) -> None:
         self._count = count
+        self._dashboard = dashboard
         self._port = 0
         self.start()
 
@@ -69,13 +59,15 @@ class Nodes:
             head_node_args={
                 "num_cpus": 0,
                 "gcs_server_port": self._port,
-                "include_dashboard": False,
+                "include_dashboard": self._dashboard,
                 "object_store_memory": STORE_BYTES,
                 "_system_config": QUICK,
             },
         )
         self.address = str(self._cluster.address)
         self._port = int(self.address.rpartition(":")[2])
+        head: Any = self._cluster.head_node
+        self.dashboard = f"http://{head.address_info['webui_url']}" if self._dashboard else ""
         self._nodes: list[Any] = []
         self.fill()
 
@@ -100,6 +92,33 @@ class Nodes:
         self._cluster.shutdown()
 
 
+Launch = Callable[[Path, Path, Nodes, int], list[str]]
+
+
+def run_command(config: Path, store: Path, nodes: Nodes, workers: int) -> list[str]:
+    """`prunebench run` on the cluster."""
+    words = ["--executor", "ray", "--address", nodes.address, "--set", f"executor.workers={workers}"]
+    return command(config, store, *words)
+
+
+def submit_command(config: Path, store: Path, nodes: Nodes, workers: int) -> list[str]:
+    """`prunebench submit --to ray`, which follows the job to its end."""
+    words = ["submit", str(config), "--to", "ray", "--address", nodes.dashboard, "--follow"]
+    return [*PROGRAM, *words, "--store", str(store), "--set", f"executor.workers={workers}"]
+
+
+LAUNCHES: dict[str, Launch] = {"run": run_command, "submit": submit_command}
+"""How the driver is started."""
+
+
+def kill_driver(store: Path) -> None:
+    """SIGKILL to the process that writes the store, which for a submitted job is not the one started here."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if str(store) in words and "submit" not in words and any("python" in word for word in words[:1]):
+            process.kill()
+
+
 @dataclass(kw_only=True)
 class Supervisor:
     """Starts the driver as often as the schedule ends it, and does what the schedule says at each unit."""
@@ -113,6 +132,8 @@ class Supervisor:
     begun: float = field(default_factory=time.monotonic)
     count: int = 0
     killed: dict[str, int] = field(default_factory=dict)
+    ended_by: str = ""
+    """What of the schedule ends the driver that runs."""
 
     def say(self, line: str) -> None:
         """Print a line with the time."""
@@ -126,9 +147,10 @@ class Supervisor:
             self._watch(process)
             code = process.wait()
             self.say(f"the driver ended with exit code {code}")
-            if code not in (4, -signal.SIGKILL) or time.monotonic() - self.begun > LIMIT_S:
+            if not self.ended_by or time.monotonic() - self.begun > LIMIT_S:
                 return code
-            if code == 4:
+            ended_by, self.ended_by = self.ended_by, ""
+            if ended_by == "head":
                 self.nodes.stop()
                 self.nodes.start()
                 self.say(f"started the head again at {self.nodes.address}")
@@ -143,9 +165,9 @@ class Supervisor:
                 continue
             self.count = place
             for what in self.schedule.pop(place, ()):
-                self._kill(what, process, event)
+                self._kill(what, event)
 
-    def _kill(self, what: str, process: subprocess.Popen[Any], event: dict[str, str]) -> None:
+    def _kill(self, what: str, event: dict[str, str]) -> None:
         self.killed[what] = self.killed.get(what, 0) + 1
         match what:
             case "worker":
@@ -163,9 +185,11 @@ class Supervisor:
                 self.nodes.fill()
                 self.say("added a node")
             case "driver":
-                process.kill()
+                self.ended_by = what
+                kill_driver(self.store)
                 self.say("killed the driver")
             case "head":
+                self.ended_by = what
                 self.nodes.kill_head()
                 self.say("killed the head")
 
@@ -209,9 +233,9 @@ def main() -> None:
     draw = random.Random(arguments.seed)
     schedule = drawn(len(units_present(calm)), arguments.kills, draw)
     store = folder / "fire"
-    nodes = Nodes(arguments.workers)
+    nodes = Nodes(arguments.workers, dashboard=arguments.launch == "submit")
     supervisor = Supervisor(
-        launch=lambda: LAUNCHES[arguments.launch](arguments.config, store, nodes.address, arguments.workers),
+        launch=lambda: LAUNCHES[arguments.launch](arguments.config, store, nodes, arguments.workers),
         store=store,
         nodes=nodes,
         schedule=schedule,

@@ -21,12 +21,12 @@ from prunebench.pipeline.provenance import provenance
 from prunebench.store.diff import diff
 
 POLL_S = 0.02
+PROGRAM = (sys.executable, "-c", "from prunebench.cli import main; main()")
 
 
 def command(config: Path, store: Path, *words: str) -> list[str]:
     """`prunebench run` on a store, in this interpreter."""
-    program = "from prunebench.cli import main; main()"
-    return [sys.executable, "-c", program, "run", str(config), "--store", str(store), "--quiet", *words]
+    return [*PROGRAM, "run", str(config), "--store", str(store), "--quiet", *words]
 
 
 def unit_events(store: Path, process: subprocess.Popen[Any]) -> Iterator[dict[str, str]]:
