@@ -173,6 +173,10 @@ def test_the_verdict_names_the_best_what_is_not_worse_and_how_many_are(builder):
         ({"shortgpt": 80}, "only one row has a value: there is nothing to choose."),
         ({"shortgpt": 80, "lorp": 20}, "choose ShortGPT: best on 1 of 1 measure, and the only plan"),
         ({"shortgpt": 80, "lorp": 80}, "choose one of ShortGPT, LoRP: none of 1 measure"),
+        (
+            {"shortgpt": 80, "lorp": 80},
+            "Of no use here: choice: acc % ↑, by which no row is shown to be worse",
+        ),
     ],
 )
 def test_the_verdict_says_where_there_is_no_choice(builder, scores, sentence):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from prunebench.report.board import Board, Row
+from prunebench.report.board import Board, Cell, Row
 from prunebench.report.metric_test import detectable_text
 from prunebench.report.metrics import HOLE, Metric, counted
 from prunebench.report.papers import PaperTable
@@ -121,7 +121,6 @@ def _line(source: _Source) -> Line:
         best = [row for row, cell in zip(rows, cells, strict=True) if cell.value is not None]
     told = best[0].all_cells[source.place] if best else None
     alike = [row.label.name for row, cell in zip(rows, cells, strict=True) if cell.tie]
-    worse = [cell for cell in cells if cell.holm is not None and not cell.tie and not cell.best]
     return Line(
         what=source.what,
         best=names([row.label.name for row in best]) or HOLE,
@@ -129,10 +128,16 @@ def _line(source: _Source) -> Line:
         error=told.error if told else "",
         retained=told.retained_text if told else "",
         alike="too few documents to tell" if source.mute else names(alike) or "no other row",
-        worse=HOLE if source.mute else str(len(worse)),
+        worse=HOLE if source.mute else str(len(_worse_cells(source))),
         detectable=detectable_text(source.metric, source.detectable),
         documents=HOLE if source.documents is None else str(source.documents),
     )
+
+
+def _worse_cells(source: _Source) -> list[Cell]:
+    """The cells that were shown to be worse than the best."""
+    cells = [row.all_cells[source.place] for row in _pruned(source)]
+    return [cell for cell in cells if cell.holm is not None and not cell.tie and not cell.best]
 
 
 def _safe(sources: Sequence[_Source]) -> list[str]:
@@ -165,6 +170,8 @@ def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
     but = "".join(
         f" {name} is best on {most}, but shown to be worse by {_worse(sources, name)}." for name in failing
     )
+    if silent := [source.what for source in sources if not _worse_cells(source)]:
+        but += f" Of no use here: {', '.join(silent)}, by which no row is shown to be worse than the best."
     if not safe:
         return f"no row keeps up with the best on all of {measures}.{but}"
     told = _alike(rows, sorted(safe, key=lambda name: -wins.get(name, 0)))
