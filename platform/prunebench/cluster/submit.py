@@ -22,6 +22,9 @@ from prunebench.errors import InputError, ResourceError
 
 INTERRUPTED = 130
 POLL_S = 1.0
+AGENT_TIMEOUT_S = 60.0
+NO_AGENT = "No available agent"
+"""What Ray answers meanwhile."""
 SETTLE_S = 20
 """The end of a log comes a little before the state that says so."""
 
@@ -99,13 +102,23 @@ class JobApi:
             InputError: the id was taken at this moment.
             ResourceError: Ray refused.
         """
+        deadline = time.monotonic() + AGENT_TIMEOUT_S
         with self._explained():
-            self._client.submit_job(
-                entrypoint=asked.command_line,
-                submission_id=submission_id,
-                runtime_env=asked.runtime_env(str(working_dir)),
-                metadata=asked.metadata,
-            )
+            while True:
+                try:
+                    self._client.submit_job(
+                        entrypoint=asked.command_line,
+                        submission_id=submission_id,
+                        runtime_env=asked.runtime_env(str(working_dir)),
+                        metadata=asked.metadata,
+                    )
+                except RuntimeError as error:
+                    # Nothing was started: agents of a cluster that has just come up register after its head.
+                    if NO_AGENT not in str(error) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(POLL_S)
+                else:
+                    return
 
     def follow(self, submission_id: str, write: Callable[[str], object]) -> JobState:
         """Hand over the job's log from its beginning on, until the job has ended; its last state."""
