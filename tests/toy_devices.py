@@ -19,6 +19,7 @@ os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
@@ -88,6 +89,16 @@ class Toys(TorchDispatchMode):
         return run(func, args, kwargs or {})
 
 
+class FromLists(TorchFunctionMode):
+    """`torch.tensor` fills its tensor where no mode of the other kind looks."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func is torch.tensor and (place := kwargs.pop("device", None)) is not None:
+            return func(*args, **kwargs).to(place)
+        return func(*args, **kwargs)
+
+
 def run(func, args, kwargs):
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     toys = [tensor for tensor in tensors if isinstance(tensor, Toy)]
@@ -117,8 +128,9 @@ def raw_of(leaf):
     return leaf.raw if isinstance(leaf, Toy) else leaf
 
 
-def over_two(checkpoint):
-    """The model over both devices, as `load_model` puts it over GPUs."""
+def over_two(whole):
+    """The model `whole` over both devices, as `load_model` puts it over GPUs."""
+    checkpoint = whole.checkpoint
     room = weight_bytes(checkpoint.shape, "float32") + work_bytes(checkpoint, "float32", "sdpa")
     places = gpu_map(checkpoint, dtype="float32", attention="sdpa", free=(room, room))
     assert set(places.values()) == {0, 1}
@@ -128,6 +140,10 @@ def over_two(checkpoint):
         attn_implementation="sdpa",
         device_map={name: f"toy:{place}" for name, place in places.items()},
     )
+    # What Transformers computes at load and keeps in no file arrives broken at a toy.
+    for name, buffer in whole.model.named_buffers():
+        path, _, last = name.rpartition(".")
+        model.get_submodule(path).register_buffer(last, buffer.to("toy:0"), persistent=False)
     follow_devices(model)
     assert {str(tensor.device) for tensor in model.parameters()} == {"toy:0", "toy:1"}
     return DenseModel(model.eval().requires_grad_(False), checkpoint, "float32", "sdpa", "toy:0")
@@ -186,9 +202,10 @@ def main():
     for folder in sys.argv[1:]:
         checkpoint = Checkpoint.open(Path(folder))
         codec = Codec(checkpoint)
-        wanted = dict(answers(load_model(checkpoint, dtype="float32"), codec))
-        with Toys(), torch.no_grad():
-            found = dict(answers(over_two(checkpoint), codec))
+        whole = load_model(checkpoint, dtype="float32")
+        wanted = dict(answers(whole, codec))
+        with Toys(), FromLists(), torch.no_grad():
+            found = dict(answers(over_two(whole), codec))
         apart[folder] = {
             name: max(
                 float(np.abs(a - b).max(initial=0)) for a, b in zip(wanted[name], found[name], strict=True)
