@@ -74,6 +74,10 @@ class Toy(torch.Tensor):
         toy.raw = raw
         return toy
 
+    def data_ptr(self):
+        # accelerate tells tied parameters by it.
+        return self.raw.data_ptr()
+
     def tolist(self):
         return self.raw.tolist()
 
@@ -140,11 +144,12 @@ def over_two(whole):
         attn_implementation="sdpa",
         device_map={name: f"toy:{place}" for name, place in places.items()},
     )
-    # What Transformers computes at load and keeps in no file arrives broken at a toy.
+    follow_devices(model)
+    # Buffers that Transformers computes at load and keeps in no file reach a toy without their values.
     for name, buffer in whole.model.named_buffers():
         path, _, last = name.rpartition(".")
-        model.get_submodule(path).register_buffer(last, buffer.to("toy:0"), persistent=False)
-    follow_devices(model)
+        place = model.get_buffer(name).device
+        model.get_submodule(path).register_buffer(last, buffer.to(place), persistent=False)
     assert {str(tensor.device) for tensor in model.parameters()} == {"toy:0", "toy:1"}
     return DenseModel(model.eval().requires_grad_(False), checkpoint, "float32", "sdpa", "toy:0")
 
