@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
 from prunebench.core.stats import CalibrationStats
+from prunebench.core.unit import Generation
 from prunebench.data.tasks import Document, Measured
 from prunebench.evaluation.generation.base import Request, Sampling
 from prunebench.evaluation.generation.codec import Codec
@@ -61,6 +62,8 @@ class Backend(_DummyBackendModule):
 class Toy(torch.Tensor):
     """A tensor of the CPU that says it is elsewhere."""
 
+    raw: torch.Tensor
+
     @staticmethod
     def __new__(cls, raw, device):
         toy = torch.Tensor._make_wrapper_subclass(
@@ -82,7 +85,7 @@ class Toy(torch.Tensor):
         return self.raw.tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # pyrefly: ignore[bad-override]
         return run(func, args, kwargs or {})
 
 
@@ -178,7 +181,7 @@ def plans_of(shape):
 def answers(dense, codec):
     """Every kind of work, as arrays."""
     rng = np.random.default_rng(0)
-    rows = [Row(rng.integers(3, 250, length)) for length in (24, 24, 17)]
+    rows = [Row(rng.integers(3, 250, length, dtype=np.int64)) for length in (24, 24, 17)]
     beginning = rng.integers(3, 250, 9)
     groups = [[Row(np.concatenate([beginning, rng.integers(3, 250, 4)]), 9) for _ in range(3)]]
     plans = plans_of(dense.checkpoint.shape)
@@ -190,19 +193,22 @@ def answers(dense, codec):
     yield "calibration", [np.ravel(stats.cosine_BB), np.ravel(stats.feature_square_LI), stats.cosine_mlp_L]
     probe = ModelProbe(dense, [row.ids for row in rows], "corpus", {}, lambda _: None)
     yield "probe", [np.array([probe.loss(plan), probe.output_similarity(plan)]) for plan in plans]
-    measured = Measured(ids=rows[0].ids, positions=np.arange(4, 20))
+    measured = Measured(ids=rows[0].ids.astype(np.int64), positions=np.arange(4, 20))
     documents = [Document(doc_id=0, doc_hash="0", payload=measured)]
     distances = list(Representation().evaluate(dense, plans, documents))
-    yield "representation", [np.array([sample.value for sample in samples]) for _, samples in distances]
+    samples = [outcome for _, outcome in distances if isinstance(outcome, tuple)]
+    yield "representation", [np.array([sample.value for sample in of_plan]) for of_plan in samples]
     request = Request(prompt=tuple(rows[0].ids.tolist()), sampling=Sampling(context=64, max_tokens=6), seed=0)
-    written = [next(HfEngine(lambda: dense, codec).generate(plan, [request]))[1].text for plan in plans]
-    yield "writing", [np.frombuffer(text.encode(), dtype=np.uint8).astype(float) for text in written]
+    engine = HfEngine(lambda: dense, codec)
+    outcomes = [outcome for plan in plans for _, outcome in engine.generate(plan, [request])]
+    texts = [outcome.text for outcome in outcomes if isinstance(outcome, Generation)]
+    yield "writing", [np.frombuffer(text.encode(), dtype=np.uint8).astype(float) for text in texts]
 
 
 def main():
     _setup_privateuseone_for_python_backend("toy", Backend())
     # Under it tensors of a class of one's own cannot be written to.
-    torch.inference_mode = torch.no_grad
+    vars(torch)["inference_mode"] = torch.no_grad
     apart = {}
     for folder in sys.argv[1:]:
         checkpoint = Checkpoint.open(Path(folder))

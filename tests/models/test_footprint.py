@@ -11,7 +11,7 @@ def cache_of(dense, tokens):
     cache = DynamicCache(config=dense.model.config)
     with torch.no_grad():
         dense.model(torch.ones((2, tokens), dtype=torch.int64), past_key_values=cache, use_cache=True)
-    return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    return sum(vars(layer)[part].nbytes for layer in cache.layers for part in ("keys", "values"))
 
 
 def check(dense, tokens):

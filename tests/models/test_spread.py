@@ -21,7 +21,7 @@ TOLERANCE = {"calibration": 5e-3, "representation": 5e-3}
 
 @pytest.mark.timeout(300)
 def test_over_two_devices_every_kind_of_work_has_the_answers_of_one(tiny):
-    """A tied head is on the first device, after the last block; Gemma-2 slides, caps logits, scales embeddings."""
+    """A tied head is on the first device, after the last block; Gemma-2 has windows and caps its logits."""
     folders = [str(tiny("llama_biased")), str(tiny("gemma2"))]
     path = os.pathsep.join(filter(None, sys.path))
     script = Path(__file__).parents[1] / "toy_devices.py"
