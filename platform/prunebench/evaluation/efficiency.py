@@ -66,8 +66,8 @@ class Efficiency:
         """
         if len(devices := {parameter.device for parameter in dense.model.parameters()}) > 1:
             raise InputError(
-                f"the model is spread over {len(devices)} GPUs: latency and memory are those of one GPU; leave "
-                "tasks of kind efficiency out, or take a GPU that holds the model"
+                f"the model is spread over {len(devices)} GPUs: latency and memory are those of one GPU; "
+                "leave tasks of kind efficiency out, or take a GPU that holds the model"
             )
         view = ModelView(dense)
         for plan in dict.fromkeys(plans):
