@@ -9,7 +9,9 @@
    largest (over many blocks such differences add up in the logits, which are printed).
 2. Scoring in bfloat16: tokens a second of the dense model, and of eight depth plans that share beginnings.
 3. LayerTrim's efficiency protocol on the dense model and both plans.
-4. Weight swaps in one vLLM engine (`swap.py`): proven by function, and by checksums where the engine's
+4. With two GPUs or more: the logits of the same plans from a model over two GPUs, and by teacher forcing from
+   packed rows, against those from one; to the last bit where both GPUs are of one kind.
+5. Weight swaps in one vLLM engine (`swap.py`): proven by function, and by checksums where the engine's
    tensors can be read, which they have to be on a GPU.
 
 Prints the machine and every figure. Exit code 0 when all held, 1 when something did not or was not run, 4
@@ -43,6 +45,8 @@ from prunebench.pipeline.provenance import provenance
 
 DTYPE = "bfloat16"
 SECONDS = 540
+SPREAD_OVER = 2
+"""GPUs that one model is spread over."""
 SIZES = {
     "cuda": {"layers": 24, "hidden": 1024, "features": 5504, "heads": 16, "rows": 32, "tokens": 1024},
     "cpu": {"layers": 8, "hidden": 128, "features": 352, "heads": 4, "rows": 2, "tokens": 128},
@@ -183,6 +187,23 @@ def check_efficiency(bench: Bench) -> Iterator[Verdict]:
         yield Verdict(f"latency {name}", held, words)
 
 
+def check_spread(bench: Bench) -> Iterator[Verdict]:
+    """One GPU against two; held when not a bit differs. Without a second GPU it says so and holds."""
+    if torch.cuda.device_count() < SPREAD_OVER:
+        yield Verdict("spread", True, f"skipped: it needs {SPREAD_OVER} GPUs")
+        return
+    over = load_model(bench.dense.checkpoint, dtype=DTYPE, device="cuda", gpus=SPREAD_OVER)
+    two = Bench(over, bench.plans, bench.sizes)
+    rows = [Row(ids) for ids in bench.ids(4)]
+    for name, plan in bench.plans.items():
+        apart = float((bench.logits(plan, deployed=False) - two.logits(plan, deployed=False)).abs().max())
+        ((_, one),) = token_logprobs(bench.dense, [plan], rows)
+        ((_, both),) = token_logprobs(over, [plan], rows)
+        worst = max(float(np.abs(a - b).max()) for a, b in zip(one, both, strict=True))
+        words = f"logits {apart:g} apart, log-probabilities {worst:g}"
+        yield Verdict(f"spread {name}", apart == worst == 0, words)
+
+
 def check_swaps(model: str, bench: Bench) -> Iterator[Verdict]:
     """Depth and trim through one padded vLLM engine and back to dense."""
     import swap
@@ -236,6 +257,7 @@ def checks_of(model: str, device: str, seconds: float) -> Iterator[Verdict]:
     bench = Bench.open(model, device)
     stages: dict[str, Callable[[], Iterator[Verdict]]] = {
         "shapes": lambda: check_shapes(bench),
+        "spread": lambda: check_spread(bench),
         "throughput": lambda: check_throughput(bench),
         "efficiency": lambda: check_efficiency(bench),
         "swaps": lambda: check_swaps(model, bench),

@@ -24,12 +24,18 @@ def test_without_a_gpu_it_is_one_sentence_and_exit_code_4(monkeypatch, capsys):
 def test_its_checks_hold_on_a_small_random_model(tmp_path):
     torch.set_num_threads(1)
     bench = gpu_check.Bench.open(gpu_check.write_random(tmp_path / "random", gpu_check.SIZES["cpu"]), "cpu")
-    checks = (gpu_check.check_shapes, gpu_check.check_throughput, gpu_check.check_efficiency)
+    checks = (
+        gpu_check.check_shapes,
+        gpu_check.check_spread,
+        gpu_check.check_throughput,
+        gpu_check.check_efficiency,
+    )
     verdicts = [verdict for check in checks for verdict in check(bench)]
     assert [verdict.name for verdict in verdicts if not verdict.held] == []
     assert [verdict.name for verdict in verdicts] == [
         "depth",
         "trim",
+        "spread",
         "scoring dense",
         "scoring eight plans",
         "latency dense",
@@ -47,7 +53,7 @@ def test_what_is_out_of_time_or_raises_is_not_run_and_not_held(tmp_path, monkeyp
     monkeypatch.setattr(gpu_check, "check_shapes", broken)
     late = list(gpu_check.checks_of(model, "cpu", -1.0))
     assert {verdict.words for verdict in late} == {"not run: -1 s are over"}
-    for stage in ("check_throughput", "check_efficiency"):
+    for stage in ("check_spread", "check_throughput", "check_efficiency"):
         monkeypatch.setattr(gpu_check, stage, lambda bench: iter(()))
     monkeypatch.setattr(gpu_check, "check_swaps", lambda model, bench: iter(()))
     (failed,) = gpu_check.checks_of(model, "cpu", 60.0)

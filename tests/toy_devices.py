@@ -19,6 +19,7 @@ os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
@@ -26,6 +27,7 @@ from transformers import AutoModelForCausalLM
 
 from prunebench.core.plan import LayerSpec, Mask, PruningPlan
 from prunebench.core.stats import CalibrationStats
+from prunebench.core.unit import Generation
 from prunebench.data.tasks import Document, Measured
 from prunebench.evaluation.generation.base import Request, Sampling
 from prunebench.evaluation.generation.codec import Codec
@@ -60,6 +62,8 @@ class Backend(_DummyBackendModule):
 class Toy(torch.Tensor):
     """A tensor of the CPU that says it is elsewhere."""
 
+    raw: torch.Tensor
+
     @staticmethod
     def __new__(cls, raw, device):
         toy = torch.Tensor._make_wrapper_subclass(
@@ -73,11 +77,15 @@ class Toy(torch.Tensor):
         toy.raw = raw
         return toy
 
+    def data_ptr(self):
+        # accelerate tells tied parameters by it.
+        return self.raw.data_ptr()
+
     def tolist(self):
         return self.raw.tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # pyrefly: ignore[bad-override]
         return run(func, args, kwargs or {})
 
 
@@ -86,6 +94,16 @@ class Toys(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return run(func, args, kwargs or {})
+
+
+class FromLists(TorchFunctionMode):
+    """`torch.tensor` fills its tensor where no mode of the other kind looks."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func is torch.tensor and (place := kwargs.pop("device", None)) is not None:
+            return func(*args, **kwargs).to(place)
+        return func(*args, **kwargs)
 
 
 def run(func, args, kwargs):
@@ -117,8 +135,9 @@ def raw_of(leaf):
     return leaf.raw if isinstance(leaf, Toy) else leaf
 
 
-def over_two(checkpoint):
-    """The model over both devices, as `load_model` puts it over GPUs."""
+def over_two(whole):
+    """The model `whole` over both devices, as `load_model` puts it over GPUs."""
+    checkpoint = whole.checkpoint
     room = weight_bytes(checkpoint.shape, "float32") + work_bytes(checkpoint, "float32", "sdpa")
     places = gpu_map(checkpoint, dtype="float32", attention="sdpa", free=(room, room))
     assert set(places.values()) == {0, 1}
@@ -129,6 +148,11 @@ def over_two(checkpoint):
         device_map={name: f"toy:{place}" for name, place in places.items()},
     )
     follow_devices(model)
+    # Buffers that Transformers computes at load and keeps in no file reach a toy without their values.
+    for name, buffer in whole.model.named_buffers():
+        path, _, last = name.rpartition(".")
+        place = model.get_buffer(name).device
+        model.get_submodule(path).register_buffer(last, buffer.to(place), persistent=False)
     assert {str(tensor.device) for tensor in model.parameters()} == {"toy:0", "toy:1"}
     return DenseModel(model.eval().requires_grad_(False), checkpoint, "float32", "sdpa", "toy:0")
 
@@ -157,7 +181,7 @@ def plans_of(shape):
 def answers(dense, codec):
     """Every kind of work, as arrays."""
     rng = np.random.default_rng(0)
-    rows = [Row(rng.integers(3, 250, length)) for length in (24, 24, 17)]
+    rows = [Row(rng.integers(3, 250, length, dtype=np.int64)) for length in (24, 24, 17)]
     beginning = rng.integers(3, 250, 9)
     groups = [[Row(np.concatenate([beginning, rng.integers(3, 250, 4)]), 9) for _ in range(3)]]
     plans = plans_of(dense.checkpoint.shape)
@@ -169,26 +193,30 @@ def answers(dense, codec):
     yield "calibration", [np.ravel(stats.cosine_BB), np.ravel(stats.feature_square_LI), stats.cosine_mlp_L]
     probe = ModelProbe(dense, [row.ids for row in rows], "corpus", {}, lambda _: None)
     yield "probe", [np.array([probe.loss(plan), probe.output_similarity(plan)]) for plan in plans]
-    measured = Measured(ids=rows[0].ids, positions=np.arange(4, 20))
+    measured = Measured(ids=rows[0].ids.astype(np.int64), positions=np.arange(4, 20))
     documents = [Document(doc_id=0, doc_hash="0", payload=measured)]
     distances = list(Representation().evaluate(dense, plans, documents))
-    yield "representation", [np.array([sample.value for sample in samples]) for _, samples in distances]
+    samples = [outcome for _, outcome in distances if isinstance(outcome, tuple)]
+    yield "representation", [np.array([sample.value for sample in of_plan]) for of_plan in samples]
     request = Request(prompt=tuple(rows[0].ids.tolist()), sampling=Sampling(context=64, max_tokens=6), seed=0)
-    written = [next(HfEngine(lambda: dense, codec).generate(plan, [request]))[1].text for plan in plans]
-    yield "writing", [np.frombuffer(text.encode(), dtype=np.uint8).astype(float) for text in written]
+    engine = HfEngine(lambda: dense, codec)
+    outcomes = [outcome for plan in plans for _, outcome in engine.generate(plan, [request])]
+    texts = [outcome.text for outcome in outcomes if isinstance(outcome, Generation)]
+    yield "writing", [np.frombuffer(text.encode(), dtype=np.uint8).astype(float) for text in texts]
 
 
 def main():
     _setup_privateuseone_for_python_backend("toy", Backend())
     # Under it tensors of a class of one's own cannot be written to.
-    torch.inference_mode = torch.no_grad
+    vars(torch)["inference_mode"] = torch.no_grad
     apart = {}
     for folder in sys.argv[1:]:
         checkpoint = Checkpoint.open(Path(folder))
         codec = Codec(checkpoint)
-        wanted = dict(answers(load_model(checkpoint, dtype="float32"), codec))
-        with Toys(), torch.no_grad():
-            found = dict(answers(over_two(checkpoint), codec))
+        whole = load_model(checkpoint, dtype="float32")
+        wanted = dict(answers(whole, codec))
+        with Toys(), FromLists(), torch.no_grad():
+            found = dict(answers(over_two(whole), codec))
         apart[folder] = {
             name: max(
                 float(np.abs(a - b).max(initial=0)) for a, b in zip(wanted[name], found[name], strict=True)

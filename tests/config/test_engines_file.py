@@ -78,6 +78,14 @@ def test_a_task_whose_engine_is_not_defined_is_refused_with_those_that_are(load)
 def test_a_worker_has_the_gpus_that_its_engine_is_spread_over(load):
     with pytest.raises(InputError, match=r"over 2 GPUs, but executor\.gpus_per_worker is 1: set it to 2"):
         load(executor={"kind": "ray", "gpus_per_worker": 1})
+    assert load(executor={"kind": "ray"}).executor.gpus_per_worker == "auto"
+
+
+def test_an_engine_that_takes_a_share_of_a_gpu_may_share_it(load):
+    half = {"kind": "ray", "gpus_per_worker": 0.5}
+    assert load(engines={"fast": {"kind": "vllm", "gpu_memory_utilization": 0.45}}, executor=half)
+    with pytest.raises(InputError, match=r"gpus_per_worker is 0\.5: set it to 1 or auto"):
+        load(engines={"fast": {"kind": "vllm"}}, executor=half)
 
 
 def test_the_version_of_vllm_is_that_of_whichever_build_is_there(monkeypatch):

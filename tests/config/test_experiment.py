@@ -93,6 +93,8 @@ def test_names_of_models_come_from_their_paths(tmp_path):
         (lambda d: d["tasks"].update(quiz=harness(shots=-1)), "shots"),
         (lambda d: d["tasks"].update(quiz=harness(limit=0)), "limit"),
         (lambda d: d.update(executor={"workers": 0}), "executor.workers"),
+        (lambda d: d.update(executor={"gpus_per_worker": 1.5}), "1.5 GPUs a worker: write a whole number"),
+        (lambda d: d.update(executor={"gpus_per_worker": "all"}), "executor.gpus_per_worker"),
         (lambda d: d.update(budgets=[]), "budgets"),
         (lambda d: d.update(budgets=[True]), "budgets.0.int"),
         (lambda d: d["methods"][0].update(budgets=[]), "methods.0.budgets"),
@@ -137,9 +139,10 @@ def test_a_setting_that_stands_twice_is_refused(tmp_path):
 def test_ray_workers_without_a_gpu_cannot_hold_a_model_on_one(tmp_path):
     path = write(tmp_path, lambda d: d["models"][0].update(device="cuda"))
     assert load_experiment(path)
-    with pytest.raises(InputError, match=r"executor\.gpus_per_worker is 0: set it to 1"):
-        load_experiment(path, ["executor.kind=ray"])
+    with pytest.raises(InputError, match=r"executor\.gpus_per_worker is 0: set it to auto or 1"):
+        load_experiment(path, ["executor.kind=ray", "executor.gpus_per_worker=0"])
     assert load_experiment(path, ["executor.kind=ray", "executor.gpus_per_worker=1"])
+    assert load_experiment(path, ["executor.kind=ray"]).executor.gpus_per_worker == "auto"
 
 
 def test_a_missing_file_is_an_input_error(tmp_path):

@@ -287,7 +287,7 @@ def test_blocks_whose_forward_pass_is_a_librarys_are_not_cloned(load_tiny):
     try:
         with ModelView(dense).applied(PLANS["two layers"]):
             pass
-        with pytest.raises(UnsupportedError, match="need the model on one device"):
+        with pytest.raises(UnsupportedError, match="need blocks as they were made"):
             ModelView(dense).block(kept(1, (2, 0.5)))
     finally:
         del vars(block)["forward"]

@@ -60,9 +60,15 @@ class Efficiency:
         """Yield each distinct plan with its samples.
 
         Raises:
-            InputError: other hardware or another number of threads than the workload is for.
+            InputError: other hardware or another number of threads than the workload is for, or a model over
+                several GPUs, whose blocks wait for each other.
             UnsupportedError: a plan that has no deployed shape.
         """
+        if len(devices := {parameter.device for parameter in dense.model.parameters()}) > 1:
+            raise InputError(
+                f"the model is spread over {len(devices)} GPUs: latency and memory are those of one GPU; "
+                "leave tasks of kind efficiency out, or take a GPU that holds the model"
+            )
         view = ModelView(dense)
         for plan in dict.fromkeys(plans):
             samples: list[Sample] = []

