@@ -17,6 +17,8 @@ from prunebench.core.unit import (
     Message,
     PlanItem,
     ProbeAnswered,
+    StatsDone,
+    TogetherItem,
     UnitDone,
     WorkItem,
 )
@@ -57,6 +59,8 @@ class Lease:
                 return tuple(unit.for_plan(plan.plan_id).unit_id for plan in plans)
             case GenerateItem():
                 return self.item.unit_ids
+            case TogetherItem():
+                return tuple(key for part in self._parts() for key in part.remaining)
             case _:
                 return (self.item.key,)
 
@@ -71,6 +75,13 @@ class Lease:
                 self.item = item.with_known(unit.generation_id, generation)
             case PlanItem() as item, ProbeAnswered(call_id=call_id, value=value):
                 self.item = replace(item, remembered={**item.remembered, call_id: value})
+            case TogetherItem() as item, _:
+                parts = self._parts()
+                for part in parts:
+                    part.delivered(message)
+                settled = _settled_keys(message)
+                left = [part.item for part in parts if set(part.remaining) - settled]
+                self.item = replace(item, items=tuple(left))
 
     def _settle(self, settled: set[str]) -> None:
         match self.item:
@@ -80,6 +91,10 @@ class Lease:
             case GenerateItem() as item:
                 self.item = item.only(set(item.unit_ids) - settled)
 
+    def _parts(self) -> list["Lease"]:
+        assert isinstance(self.item, TogetherItem)
+        return [Lease(item, self.attempt) for item in self.item.items]
+
     def split(self) -> list["Lease"]:
         """One lease for each remaining unit, so that one that kills its worker is found."""
         match self.item:
@@ -87,8 +102,22 @@ class Lease:
                 return [Lease(replace(item, plans=(plan,)), self.attempt) for plan in plans]
             case GenerateItem() as item:
                 return [Lease(item.only({unit_id}), self.attempt) for unit_id in item.unit_ids]
+            case TogetherItem():
+                return [one for part in self._parts() for one in part.split()]
             case _:
                 return [self]
+
+
+def _settled_keys(message: Message) -> set[str]:
+    match message:
+        case UnitDone(unit=unit):
+            return {unit.unit_id}
+        case StatsDone(key=key):
+            return {key}
+        case Failed(keys=keys):
+            return set(keys)
+        case _:
+            return set()
 
 
 class Leases:
@@ -131,7 +160,7 @@ class Leases:
         failed = None
         if dead:
             failed = Failed(keys=dead, error=f"in flight at {MAX_DEATHS} worker deaths", traceback="")
-            if not isinstance(lease.item, EvaluateItem | GenerateItem):
+            if not isinstance(lease.item, EvaluateItem | GenerateItem | TogetherItem):
                 return failed
             lease.delivered(failed)
         if lease.remaining:

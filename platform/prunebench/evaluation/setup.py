@@ -28,6 +28,8 @@ class ModelSetup:
     dtype: str
     attention: str
     device: str
+    streamed: bool = False
+    """Whether its weights are read block by block."""
     engines: Mapping[str, EngineSetup] = field(default_factory=dict)
     allow_code_execution: bool = False
     """Whether graders may run code that a model wrote."""

@@ -59,7 +59,7 @@ class StreamedModel(DenseModel):
 
     def held_bytes(self) -> int:
         """Bytes of all weights in memory now."""
-        return sum(p.nbytes for p in self.model.parameters(remove_duplicate=False) if not p.is_meta)
+        return sum(p.nbytes for p in self.model.parameters() if not p.is_meta)
 
     def _fill(self, part: str) -> None:
         for name, _ in self._parameters(part):
