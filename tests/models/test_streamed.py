@@ -138,9 +138,7 @@ def test_nothing_is_held_before_it_is_needed_and_the_dense_model_stays_empty(loa
 
 def test_states_that_fit_on_no_disk_are_refused(load_tiny, monkeypatch):
     model = stream_model(load_tiny("llama").checkpoint, dtype="float32")
-    monkeypatch.setattr(
-        streamed_calibration.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1000)
-    )
+    monkeypatch.setattr(streamed_calibration.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1000))
     with pytest.raises(ResourceError, match=r"7 block boundaries take 0\.0 GB.*set TMPDIR"):
         calibrate(model, ROWS, "s")
 

@@ -93,7 +93,9 @@ def head_logprobs(dense: DenseModel, normed: Tensor, targets: Tensor) -> LogProb
     Not finite where a logit is not finite.
     """
     chunks = zip(_logits(dense, normed), targets.split(HEAD_CHUNK), strict=True)
-    return torch.cat([_picked(logits, wanted.to(logits.device)) for logits, wanted in chunks]).double().numpy()
+    return (
+        torch.cat([_picked(logits, wanted.to(logits.device)) for logits, wanted in chunks]).double().numpy()
+    )
 
 
 @torch.no_grad()

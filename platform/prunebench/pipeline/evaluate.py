@@ -147,9 +147,7 @@ def _scored(
             yield from _items(subject.name, exam, missing_plans(exam, plans, present))
         return
     for kind in dict.fromkeys(exam.kind for exam in exams):
-        missing = [
-            (exam, missing_plans(exam, plans, present)) for exam in exams if exam.kind == kind
-        ]
+        missing = [(exam, missing_plans(exam, plans, present)) for exam in exams if exam.kind == kind]
         items = [(_item(subject.name, exam, left), exam.tokens) for exam, left in missing if left]
         yield from ranges_together(items, subject.checkpoint.shape, subject.entry.dtype)
 

@@ -8,7 +8,7 @@ from prunebench.core.unit import CalibrateItem, EvaluateItem, TogetherItem
 
 SCRATCH_BYTES = 64 << 30
 """Disk that the states of one calibration pass may take, at all block boundaries."""
-STATES_BYTES = 8 << 30
+STATES_BYTES = 16 << 30
 """CPU memory that the states of one pass over plans may take."""
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
