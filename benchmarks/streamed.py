@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/streamed.py [--model builtin:smollm2-135m] [--dtype D]
 
-Each of four jobs (calibration, and perplexity of three plans; whole and streamed) runs in a fresh process. Memory is
-the peak of resident memory above what it was with the libraries imported; the time is CPU seconds, user and
-system, of loading and work. Both ways have to give the same bits.
+Each of four jobs (calibration, and perplexity of three plans; whole and streamed) runs in a fresh process.
+Memory is the peak of resident memory above what it was with the libraries imported; the time is CPU seconds,
+user and system, of loading and work. Both ways have to give the same bits.
 """
 
 import argparse

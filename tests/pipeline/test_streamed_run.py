@@ -1,4 +1,4 @@
-"""Experiments on a model that is read block by block: an equal store, and what cannot be streamed is refused."""
+"""Experiments on a model that is read block by block: an equal store, and what is refused."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_a_streamed_run_gives_the_same_store(finished, tmp_path):
 def test_what_needs_the_whole_model_is_refused_before_anything_starts(finished, tmp_path):
     task = {"kind": "efficiency", "protocol": "layertrim"}
     path = streamed_copy(finished[0], tmp_path, tasks={"speed": task})
-    with pytest.raises(InputError, match="task speed .efficiency. needs llama whole in memory"):
+    with pytest.raises(InputError, match=r"task speed .efficiency. needs llama whole in memory"):
         load_experiment(path)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from prunebench.core.unit import (
+    CalibrateItem,
     EvaluateItem,
     Failed,
     Generated,
@@ -80,7 +81,11 @@ class Lease:
                 for part in parts:
                     part.delivered(message)
                 settled = _settled_keys(message)
-                left = [part.item for part in parts if set(part.remaining) - settled]
+                left = [
+                    part.item
+                    for part in parts
+                    if isinstance(part.item, CalibrateItem | EvaluateItem) and set(part.remaining) - settled
+                ]
                 self.item = replace(item, items=tuple(left))
 
     def _settle(self, settled: set[str]) -> None:

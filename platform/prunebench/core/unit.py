@@ -194,7 +194,7 @@ class TogetherItem:
     """Items of one model that is read block by block: each block is read once for all of them."""
 
     model: str
-    items: tuple[CalibrateItem, ...] | tuple[EvaluateItem, ...]
+    items: tuple[CalibrateItem | EvaluateItem, ...]
     """Shards of one calibration, or ranges of tasks of one kind."""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from prunebench.core.budget import Budget
+from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.core.unit import (
     CalibrateItem,
@@ -31,7 +32,6 @@ from prunebench.core.unit import (
     WeightsItem,
     WorkItem,
 )
-from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError, NonFiniteError, ResourceError
 from prunebench.evaluation.base import EVALUATORS
 from prunebench.evaluation.generation.base import Engine

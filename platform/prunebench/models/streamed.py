@@ -138,7 +138,7 @@ def read_tensor(entry: TensorEntry) -> Tensor:
         InputError: the file is gone or shorter than its header said.
     """
     tensor = torch.empty(entry.shape, dtype=_STORED[entry.dtype])
-    room = memoryview(tensor.view(-1).view(torch.uint8).numpy())
+    room = tensor.view(-1).view(torch.uint8).numpy().data
     try:
         with entry.file.open("rb", buffering=0) as stream:
             stream.seek(entry.begin)

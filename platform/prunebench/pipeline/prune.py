@@ -187,7 +187,7 @@ def _measure(
     progress: Progress,
     streamed_dtype: str | None,
 ) -> dict[str, bytes]:
-    """Serialised statistics by what they are: calibration, weights; a dtype says that the model is streamed."""
+    """Serialised statistics by what they are: calibration, weights; a dtype: the model is streamed."""
     items: list[WorkItem] = []
     if job.calibration is not None:
         rows = job.calibration.rows

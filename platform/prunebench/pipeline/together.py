@@ -1,4 +1,4 @@
-"""Work items of models that are read block by block: as many go together as their hidden states leave room."""
+"""Work items of models that are read block by block: as many go together as there is room."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -25,7 +25,7 @@ def shards_together(items: Sequence[CalibrateItem], shape: ModelShape, dtype: st
 def ranges_together(
     items: Iterable[tuple[EvaluateItem, int]], shape: ModelShape, dtype: str
 ) -> list[TogetherItem]:
-    """Ranges of one kind, each with its number of tokens, in passes; a plan is at worst a branch of its own."""
+    """Ranges of one kind, each with its number of tokens, in passes; a plan may be a branch of its own."""
     state = shape.hidden_size * _DTYPE_BYTES[dtype]
     sized = [(item, state * tokens * (1 + len(item.plans))) for item, tokens in items]
     return [TogetherItem(model=group[0].model, items=group) for group in _filled(sized, STATES_BYTES)]
