@@ -56,6 +56,9 @@ def prune(
     ] = "auto",
     attention: Annotated[str, typer.Option(help="sdpa or eager.")] = "sdpa",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    streamed: Annotated[
+        bool, typer.Option("--streamed", help="Read the weights block by block (docs/large-models.md).")
+    ] = False,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 1,
     memory: Annotated[
         str | None, typer.Option(help="Bound of the weight similarities' memory, such as 2GB.")
@@ -95,10 +98,11 @@ def prune(
         dtype=dtype,
         attention=attention,
         device=device,
+        streamed=streamed,
     )
     with progress_for(quiet=False) as progress:
         executor = LocalExecutor(lambda: make_worker({"model": setup}, threads))
-        pruning = run_prune(job, dtype=dtype, executor=executor, progress=progress)
+        pruning = run_prune(job, dtype=dtype, streamed=streamed, executor=executor, progress=progress)
     if out is not None:
         from prunebench.models.export import export as run_export
 

@@ -29,6 +29,8 @@ class ModelEntry(Strict):
     dtype: Dtype
     attention: Literal["sdpa", "eager"] = "sdpa"
     device: Literal["cpu", "cuda"] = "cpu"
+    streamed: bool = False
+    """Read the weights from their files block by block: for models larger than the GPU or than memory."""
 
     @property
     def title(self) -> str:
@@ -127,6 +129,7 @@ class Setting(Strict):
             if not isinstance(task, HarnessTask) or "engine" in task.model_fields_set:
                 known = ", ".join(sorted(self.engines)) or "none is defined"
                 raise ValueError(f"task {name} needs an entry '{task.engine}' in engines (there: {known})")
+        self._check_streamed()
         gpus = self.executor.gpus_per_worker
         if gpus == "auto" or self.executor.kind != "ray" or all(m.device == "cpu" for m in self.models):
             return
@@ -136,6 +139,15 @@ class Setting(Strict):
                     f"engine {name} spreads a model over {engine.tensor_parallel} GPUs, but "
                     f"executor.gpus_per_worker is {gpus:g}: set it to {engine.tensor_parallel} or auto (a "
                     "share of one GPU needs an engine whose gpu_memory_utilization is no larger)"
+                )
+
+    def _check_streamed(self) -> None:
+        streamed = next((model.title for model in self.models if model.streamed), None)
+        for name, task in self.tasks.items():
+            if streamed and (task.kind == "efficiency" or isinstance(task, ReasoningTask)):
+                raise ValueError(
+                    f"task {name} ({task.kind}) needs {streamed} whole in memory, but the model is streamed: "
+                    "leave the task out, or run it in an experiment without streamed: true"
                 )
 
     def resolve(self, path: Path) -> Path:

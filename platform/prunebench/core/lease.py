@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from prunebench.core.unit import (
+    CalibrateItem,
     EvaluateItem,
     Failed,
     Generated,
@@ -17,6 +18,8 @@ from prunebench.core.unit import (
     Message,
     PlanItem,
     ProbeAnswered,
+    StatsDone,
+    TogetherItem,
     UnitDone,
     WorkItem,
 )
@@ -81,6 +84,8 @@ class Lease:
                 return tuple(unit.for_plan(plan.plan_id).unit_id for plan in plans)
             case GenerateItem():
                 return self.item.unit_ids
+            case TogetherItem():
+                return tuple(key for part in self._parts() for key in part.remaining)
             case _:
                 return (self.item.key,)
 
@@ -95,6 +100,17 @@ class Lease:
                 self.item = item.with_known(unit.generation_id, generation)
             case PlanItem() as item, ProbeAnswered(call_id=call_id, value=value):
                 self.item = replace(item, remembered={**item.remembered, call_id: value})
+            case TogetherItem() as item, _:
+                parts = self._parts()
+                for part in parts:
+                    part.delivered(message)
+                settled = _settled_keys(message)
+                left = [
+                    part.item
+                    for part in parts
+                    if isinstance(part.item, CalibrateItem | EvaluateItem) and set(part.remaining) - settled
+                ]
+                self.item = replace(item, items=tuple(left))
 
     def _settle(self, settled: set[str]) -> None:
         match self.item:
@@ -104,6 +120,10 @@ class Lease:
             case GenerateItem() as item:
                 self.item = item.only(set(item.unit_ids) - settled)
 
+    def _parts(self) -> list["Lease"]:
+        assert isinstance(self.item, TogetherItem)
+        return [Lease(item, self.attempt) for item in self.item.items]
+
     def split(self) -> list["Lease"]:
         """One lease for each remaining unit, so that one that kills its worker is found."""
         match self.item:
@@ -111,8 +131,22 @@ class Lease:
                 return [Lease(replace(item, plans=(plan,)), self.attempt) for plan in plans]
             case GenerateItem() as item:
                 return [Lease(item.only({unit_id}), self.attempt) for unit_id in item.unit_ids]
+            case TogetherItem():
+                return [one for part in self._parts() for one in part.split()]
             case _:
                 return [self]
+
+
+def _settled_keys(message: Message) -> set[str]:
+    match message:
+        case UnitDone(unit=unit):
+            return {unit.unit_id}
+        case StatsDone(key=key):
+            return {key}
+        case Failed(keys=keys):
+            return set(keys)
+        case _:
+            return set()
 
 
 class Leases:

@@ -189,7 +189,16 @@ class PlanItem:
     """Probe call id -> answer."""
 
 
-WorkItem: TypeAlias = EvaluateItem | GenerateItem | CalibrateItem | WeightsItem | PlanItem
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TogetherItem:
+    """Items of one model that is read block by block: each block is read once for all of them."""
+
+    model: str
+    items: tuple[CalibrateItem | EvaluateItem, ...]
+    """Shards of one calibration, or ranges of tasks of one kind."""
+
+
+WorkItem: TypeAlias = EvaluateItem | GenerateItem | CalibrateItem | WeightsItem | PlanItem | TogetherItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,13 +30,22 @@ class MultipleChoice:
         Raises:
             InputError: an empty context or continuation, or a token id outside the vocabulary.
         """
-        rows = [
+        for plan, logprobs in token_logprobs(dense, plans, self.rows(documents)):
+            yield plan, self.samples(plan, documents, logprobs)
+
+    def rows(self, documents: Sequence[Document]) -> list[Row]:
+        """One row a continuation, after its context."""
+        return [
             Row(np.concatenate([item.context, continuation]), len(item.context))
             for item in map(_item, documents)
             for continuation in item.continuations
         ]
-        for plan, logprobs in token_logprobs(dense, plans, rows):
-            yield plan, _samples(plan, documents, logprobs)
+
+    def samples(
+        self, plan: PruningPlan, documents: Sequence[Document], logprobs: Sequence[LogProbs]
+    ) -> tuple[Sample, ...] | NonFiniteError:
+        """Two samples a document, from the log-probabilities of its rows."""
+        return _samples(plan, documents, logprobs)
 
 
 def _item(document: Document) -> Choice:

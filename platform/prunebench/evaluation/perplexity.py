@@ -26,9 +26,18 @@ class Perplexity:
         Raises:
             InputError: a window without a scored token, or a token id outside the vocabulary.
         """
-        rows = [Row(window.ids, window.scored_from) for window in map(_window, documents)]
-        for plan, logprobs in token_logprobs(dense, plans, rows):
-            yield plan, _samples(plan, documents, logprobs)
+        for plan, logprobs in token_logprobs(dense, plans, self.rows(documents)):
+            yield plan, self.samples(plan, documents, logprobs)
+
+    def rows(self, documents: Sequence[Document]) -> list[Row]:
+        """The rows whose scored tokens count."""
+        return [Row(window.ids, window.scored_from) for window in map(_window, documents)]
+
+    def samples(
+        self, plan: PruningPlan, documents: Sequence[Document], logprobs: Sequence[LogProbs]
+    ) -> tuple[Sample, ...] | NonFiniteError:
+        """One sample a window, from the log-probabilities of its row."""
+        return _samples(plan, documents, logprobs)
 
 
 def _window(document: Document) -> Window:

@@ -30,6 +30,8 @@ class ModelSetup:
     device: str
     gpus: int = 1
     """Over how many of the worker's GPUs Transformers spreads it."""
+    streamed: bool = False
+    """Whether its weights are read block by block."""
     engines: Mapping[str, EngineSetup] = field(default_factory=dict)
     allow_code_execution: bool = False
     """Whether graders may run code that a model wrote."""

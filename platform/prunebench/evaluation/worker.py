@@ -8,11 +8,12 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
 from prunebench.core.budget import Budget
+from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import CalibrationStats, WeightStats
 from prunebench.core.unit import (
     CalibrateItem,
@@ -24,12 +25,14 @@ from prunebench.core.unit import (
     PlanDone,
     PlanItem,
     ProbeAnswered,
+    Sample,
     StatsDone,
+    TogetherItem,
     UnitDone,
     WeightsItem,
     WorkItem,
 )
-from prunebench.errors import InputError, ResourceError
+from prunebench.errors import InputError, NonFiniteError, ResourceError
 from prunebench.evaluation.base import EVALUATORS
 from prunebench.evaluation.generation.base import Engine
 from prunebench.evaluation.generation.codec import Codec
@@ -37,11 +40,14 @@ from prunebench.evaluation.generation.items import Writing, failed, one_line
 from prunebench.evaluation.generation.menu import make_engine
 from prunebench.evaluation.planning import ask_method
 from prunebench.evaluation.setup import ModelSetup
+from prunebench.evaluation.together import evaluate_together
 from prunebench.methods.base import Measurements
 from prunebench.models.calibrate import calibrate
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import DenseModel, load_model, release_memory
 from prunebench.models.probe import ModelProbe
+from prunebench.models.streamed import stream_model
+from prunebench.models.streamed_calibration import calibrate_streamed
 from prunebench.models.weights import weight_stats
 
 
@@ -85,6 +91,8 @@ class Worker:
                 return self._weights(item)
             case PlanItem():
                 return self._plan(item)
+            case TogetherItem():
+                return self._together(item)
 
     def _load(self, name: str) -> DenseModel:
         """The dense model for work without an engine, which makes room for it."""
@@ -96,13 +104,11 @@ class Worker:
             self._dense = None
             release_memory()
             setup = self._models[name]
-            dense = load_model(
-                self._open(name),
-                dtype=setup.dtype,
-                attention=setup.attention,
-                device=device,
-                gpus=setup.gpus,
-            )
+            how: dict[str, Any] = {"dtype": setup.dtype, "attention": setup.attention, "device": device}
+            if setup.streamed:
+                dense = stream_model(self._open(name), **how)
+            else:
+                dense = load_model(self._open(name), **how, gpus=setup.gpus)
             self._dense = ((name, device), dense)
         return self._dense[1]
 
@@ -111,6 +117,8 @@ class Worker:
         if self._engine is None or self._engine[0] != (name, engine):
             self._close_engine()
             setup = self._models[name]
+            if setup.streamed:
+                raise InputError("a streamed model writes no answers: every token would read all its weights")
             made = make_engine(
                 setup.engines[engine],
                 setup,
@@ -144,8 +152,33 @@ class Worker:
     def _evaluate(self, item: EvaluateItem) -> Iterator[Message]:
         dense = self._load(item.model)
         evaluator = EVALUATORS[item.kind]
+        outcomes = evaluator.evaluate(dense, item.plans, item.documents)
+        return self._units((item, plan, outcome) for plan, outcome in outcomes)
+
+    def _together(self, item: TogetherItem) -> Iterator[Message]:
+        dense = self._load(item.model)
+        first = item.items[0]
+        if isinstance(first, EvaluateItem):
+            parts = [part for part in item.items if isinstance(part, EvaluateItem)]
+            return self._units(evaluate_together(dense, parts))
+        shards = [part for part in item.items if isinstance(part, CalibrateItem)]
+        return self._shards(dense, shards)
+
+    def _shards(self, dense: DenseModel, shards: Sequence[CalibrateItem]) -> Iterator[Message]:
         started = time.perf_counter()
-        for plan, outcome in evaluator.evaluate(dense, item.plans, item.documents):
+        found = calibrate_streamed(dense, [shard.rows for shard in shards], shards[0].source)
+        seconds = (time.perf_counter() - started) / len(shards)
+        for shard, stats in zip(shards, found, strict=True):
+            yield StatsDone(key=shard.key, data=stats.to_bytes(), seconds=seconds)
+
+    def _units(
+        self,
+        outcomes: Iterable[
+            tuple[EvaluateItem, PruningPlan, tuple[Sample, ...] | InputError | NonFiniteError]
+        ],
+    ) -> Iterator[Message]:
+        started = time.perf_counter()
+        for item, plan, outcome in outcomes:
             unit = item.unit.for_plan(plan.plan_id)
             now = time.perf_counter()
             if isinstance(outcome, Exception):
@@ -218,6 +251,8 @@ def _keys(item: WorkItem) -> tuple[str, ...]:
             return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in item.plans)
         case GenerateItem():
             return item.unit_ids
+        case TogetherItem():
+            return tuple(key for part in item.items for key in _keys(part))
         case _:
             return (item.key,)
 

@@ -16,7 +16,7 @@ from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError
 from prunebench.models.load import DenseModel
 from prunebench.models.rows import HEAD_CHUNK, TOKENS_PER_BATCH, Row
-from prunebench.models.trie import Runner, States, enter, walk
+from prunebench.models.trie import Runner, States, enter, visit_together, walk
 
 FEWEST_HEAD_ROWS = 32
 """Products of fewer rows take other kernels on some processors, with other bits."""
@@ -144,3 +144,16 @@ def token_logprobs(
     scorer = Scorer(dense, rows)
     for plan, normed in walk(scorer.runner, plans):
         yield plan, scorer.logprobs(normed)
+
+
+def token_logprobs_together(
+    dense: DenseModel, work: Sequence[tuple[Iterable[PruningPlan], Sequence[Row]]]
+) -> Iterator[tuple[int, PruningPlan, tuple[LogProbs, ...]]]:
+    """Yield (place in `work`, plan, log-probabilities): what `token_logprobs` gives for each of `work`.
+
+    A block is run for all of them before the next one, so that a streamed model is read once.
+    """
+    scorers = [Scorer(dense, rows) for _, rows in work]
+    walks = [(scorer.runner, plans) for scorer, (plans, _) in zip(scorers, work, strict=True)]
+    for place, visited in visit_together(walks):
+        yield place, visited.plan, scorers[place].logprobs(visited.normed)

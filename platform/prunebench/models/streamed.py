@@ -59,7 +59,7 @@ class StreamedModel(DenseModel):
 
     def held_bytes(self) -> int:
         """Bytes of all weights in memory now."""
-        return sum(p.nbytes for p in self.model.parameters(remove_duplicate=False) if not p.is_meta)
+        return sum(p.nbytes for p in self.model.parameters() if not p.is_meta)
 
     def _fill(self, part: str) -> None:
         for name, _ in self._parameters(part):
@@ -138,7 +138,7 @@ def read_tensor(entry: TensorEntry) -> Tensor:
         InputError: the file is gone or shorter than its header said.
     """
     tensor = torch.empty(entry.shape, dtype=_STORED[entry.dtype])
-    room = memoryview(tensor.view(-1).view(torch.uint8).numpy())
+    room = tensor.view(-1).view(torch.uint8).numpy().data
     try:
         with entry.file.open("rb", buffering=0) as stream:
             stream.seek(entry.begin)

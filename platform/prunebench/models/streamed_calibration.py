@@ -60,12 +60,12 @@ class _States:
     def write(self, boundary: int, place: int, states: Tensor) -> None:
         """Keep states of shape (T, C) from token `place` on."""
         self._seek(boundary, place)
-        self._stream.write(memoryview(_bytes(states.cpu().contiguous())))
+        self._stream.write(_bytes(states.cpu().contiguous()))
 
     def read(self, boundary: int, place: int, out: Tensor) -> None:
         """Read T states into `out`, a CPU tensor of shape (T, C)."""
         self._seek(boundary, place)
-        count = self._stream.readinto(memoryview(_bytes(out)))  # type: ignore[attr-defined]
+        count = self._stream.readinto(_bytes(out))  # type: ignore[attr-defined]
         assert count == out.nbytes
 
     def _seek(self, boundary: int, place: int) -> None:
@@ -190,5 +190,5 @@ def _scratch(dense: DenseModel, tokens: int) -> Generator[_States]:
         yield _States(stream, tokens, norm)
 
 
-def _bytes(tensor: Tensor) -> np.ndarray:
-    return tensor.view(-1).view(torch.uint8).numpy()
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.view(-1).view(torch.uint8).numpy().data

@@ -157,7 +157,7 @@ class _Open(NamedTuple):
 def visit_together(
     walks: Sequence[tuple[Runner, Iterable[PruningPlan]]], noted: Container[int] = ()
 ) -> Iterator[tuple[int, Visit]]:
-    """Yield (number of the walk, visit) for the distinct plans of several walks, in the order of dense blocks.
+    """Yield (number of the walk, visit) for the distinct plans of several walks, by dense block.
 
     All that any walk runs on one dense block is run before the next block: where the bases of plans ascend,
     each block of the model is needed once. One set of states is kept for each branch of all walks together.

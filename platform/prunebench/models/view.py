@@ -199,7 +199,9 @@ class ModelView:
         return sum(tensor.nbytes for tensor in changed if id(tensor) not in known)
 
     def _read(self, layer: int, name: str) -> Tensor:
-        return self._dense.parameter(layer, name)
+        parameter = self._layers[layer].get_parameter(name)
+        # Another block of a streamed model: its tensor is read, not the whole block.
+        return self._dense.parameter(layer, name) if parameter.is_meta else parameter
 
     def _blocks(self, plan: PruningPlan, deployed: bool) -> list[nn.Module]:
         blocks: list[nn.Module] = []

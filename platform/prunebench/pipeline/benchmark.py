@@ -68,6 +68,7 @@ def model_setups(subjects: tuple[Subject, ...]) -> dict[str, ModelSetup]:
             dtype=subject.entry.dtype,
             attention=subject.entry.attention,
             device=subject.entry.device,
+            streamed=subject.entry.streamed,
             engines=subject.engines,
             allow_code_execution=subject.allow_code_execution,
         )

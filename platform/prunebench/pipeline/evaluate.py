@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prunebench.core.plan import PruningPlan
 from prunebench.core.trie import Node
-from prunebench.core.unit import EvaluateItem, GenerateItem, Unit
+from prunebench.core.unit import EvaluateItem, GenerateItem, Unit, WorkItem
 from prunebench.data.tasks import (
     Choice,
     Document,
@@ -25,6 +25,7 @@ from prunebench.pipeline.generate import WrittenExam, written_exams, written_ite
 from prunebench.pipeline.planning import Planned
 from prunebench.pipeline.prepare import Subject
 from prunebench.pipeline.session import Session
+from prunebench.pipeline.together import ranges_together
 from prunebench.store.artifacts import exam_id, save_exam
 
 ITEM_TOKENS = 32_768
@@ -57,7 +58,8 @@ def evaluate(session: Session, subjects: Iterable[Subject], planned: Mapping[str
     What is scored comes before what is written, so that workers change from models to engines once.
     """
     present = session.ledger.present()
-    scored: list[EvaluateItem] = []
+    scored: list[WorkItem] = []
+    units = 0
     written: list[GenerateItem] = []
     asked_units = collections.Counter[str]()
     for subject in subjects:
@@ -66,11 +68,12 @@ def evaluate(session: Session, subjects: Iterable[Subject], planned: Mapping[str
         for exam in asked:
             asked_units["evaluate" if isinstance(exam, Exam) else "write"] += len(plans)
             if isinstance(exam, Exam):
-                scored += _items(subject.name, exam, missing_plans(exam, plans, present))
+                units += len(missing_plans(exam, plans, present))
+        scored += _scored(subject, [exam for exam in asked if isinstance(exam, Exam)], plans, present)
         answers = [exam for exam in asked if isinstance(exam, WrittenExam)]
         written += written_items(session.ledger, subject.name, answers, plans)
     steps = {
-        "evaluate": sum(len(item.plans) for item in scored),
+        "evaluate": units,
         "write": sum(len(item.units) for item in written),
     }
     for stage, items in (("evaluate", scored), ("write", written)):
@@ -140,6 +143,20 @@ def _num_tokens(document: Document) -> int:
             raise TypeError("an open question is written to and not scored")
         case Requests() as requests:
             return requests.tokens
+
+
+def _scored(
+    subject: Subject, exams: Sequence[Exam], plans: Sequence[PruningPlan], present: Collection[str]
+) -> Iterator[WorkItem]:
+    """The work that the store lacks."""
+    if not subject.entry.streamed:
+        for exam in exams:
+            yield from _items(subject.name, exam, missing_plans(exam, plans, present))
+        return
+    for kind in dict.fromkeys(exam.kind for exam in exams):
+        missing = [(exam, missing_plans(exam, plans, present)) for exam in exams if exam.kind == kind]
+        items = [(_item(subject.name, exam, left), exam.tokens) for exam, left in missing if left]
+        yield from ranges_together(items, subject.checkpoint.shape, subject.entry.dtype)
 
 
 def _items(model: str, exam: Exam, plans: Sequence[PruningPlan]) -> Iterator[EvaluateItem]:

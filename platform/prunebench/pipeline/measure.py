@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prunebench.core.fingerprint import sha256_json
@@ -11,6 +11,7 @@ from prunebench.core.unit import CalibrateItem, StatsDone, WeightsItem, WorkItem
 from prunebench.data.corpus import Corpus
 from prunebench.pipeline.prepare import Subject
 from prunebench.pipeline.session import Session
+from prunebench.pipeline.together import shards_together
 from prunebench.store.artifacts import load_stats, save_stats
 
 SHARD_TOKENS = 2048
@@ -39,8 +40,20 @@ def shards(corpus: Corpus) -> list[tuple[int, int]]:
 def measure(session: Session, subjects: Iterable[Subject]) -> dict[str, Seen]:
     """Measure what the subjects' methods need and the store does not have yet; by model name."""
     subjects = tuple(subjects)
-    items = [item for subject in subjects for item in _missing(session, subject)]
-    session.work("calibrate", items, len(items))
+    items: list[WorkItem] = []
+    steps = 0
+    for subject in subjects:
+        weights = _missing_weights(session, subject)
+        items += weights
+        steps += len(weights)
+        for name in subject.calibrations:
+            missing = list(_missing_shards(session, subject, name))
+            steps += len(missing)
+            if subject.entry.streamed:
+                items += shards_together(missing, subject.checkpoint.shape, subject.entry.dtype)
+            else:
+                items += missing
+    session.work("calibrate", items, steps)
     return {subject.name: seen_in(session, subject) for subject in subjects}
 
 
@@ -79,14 +92,18 @@ def _shard_key(source: str, start: int, stop: int) -> str:
     return sha256_json({"source": source, "start": start, "stop": stop})
 
 
-def _missing(session: Session, subject: Subject) -> Iterable[WorkItem]:
-    for name, corpus in subject.calibrations.items():
-        source = subject.source(name)
-        if load_stats(session.store, source) is not None:
-            continue
-        for start, stop in shards(corpus):
-            key = _shard_key(source, start, stop)
-            if load_stats(session.store, key) is None:
-                yield CalibrateItem(key=key, model=subject.name, source=source, rows=corpus.rows[start:stop])
-    if weight_needs(subject) and load_stats(session.store, weights_key(subject)) is None:
-        yield WeightsItem(key=weights_key(subject), model=subject.name, cka="cka" in weight_needs(subject))
+def _missing_shards(session: Session, subject: Subject, name: str) -> Iterator[CalibrateItem]:
+    corpus, source = subject.calibrations[name], subject.source(name)
+    if load_stats(session.store, source) is not None:
+        return
+    for start, stop in shards(corpus):
+        key = _shard_key(source, start, stop)
+        if load_stats(session.store, key) is None:
+            yield CalibrateItem(key=key, model=subject.name, source=source, rows=corpus.rows[start:stop])
+
+
+def _missing_weights(session: Session, subject: Subject) -> list[WeightsItem]:
+    if not weight_needs(subject) or load_stats(session.store, weights_key(subject)) is not None:
+        return []
+    cka = "cka" in weight_needs(subject)
+    return [WeightsItem(key=weights_key(subject), model=subject.name, cka=cka)]

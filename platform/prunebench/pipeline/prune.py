@@ -37,6 +37,7 @@ from prunebench.pipeline.executor import LocalExecutor
 from prunebench.pipeline.measure import shards
 from prunebench.pipeline.prepare import Request, request_of, text_codec
 from prunebench.pipeline.progress import Progress
+from prunebench.pipeline.together import shards_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,9 @@ def prepare_prune(
     )
 
 
-def prune(job: Job, *, dtype: str, executor: LocalExecutor, progress: Progress) -> Pruning:
+def prune(
+    job: Job, *, dtype: str, executor: LocalExecutor, progress: Progress, streamed: bool = False
+) -> Pruning:
     """Measure what the method needs and plan.
 
     Raises:
@@ -141,7 +144,7 @@ def prune(job: Job, *, dtype: str, executor: LocalExecutor, progress: Progress) 
     started = time.perf_counter()
     request, shape = job.request, job.checkpoint.shape
     needs = request.method.needs(request.params)
-    seen = _measure(job, needs, executor, progress)
+    seen = _measure(job, needs, executor, progress, dtype if streamed else None)
     if job.probe is None:
         measured = Measurements(shape=shape, calibration=_calibration(seen), weights=_weights(seen))
         done = ask_method("plan", request.method.name, measured, request.budget, request.params)
@@ -178,17 +181,23 @@ def prune(job: Job, *, dtype: str, executor: LocalExecutor, progress: Progress) 
 
 
 def _measure(
-    job: Job, needs: frozenset[str], executor: LocalExecutor, progress: Progress
+    job: Job,
+    needs: frozenset[str],
+    executor: LocalExecutor,
+    progress: Progress,
+    streamed_dtype: str | None,
 ) -> dict[str, bytes]:
-    """Serialised statistics by what they are: calibration, weights."""
+    """Serialised statistics by what they are: calibration, weights; a dtype: the model is streamed."""
     items: list[WorkItem] = []
     if job.calibration is not None:
         rows = job.calibration.rows
         source = job.calibration.corpus_id
-        items += [
+        parts = [
             CalibrateItem(key=f"calibration-{start}", model="model", source=source, rows=rows[start:stop])
             for start, stop in shards(job.calibration)
         ]
+        shape = job.checkpoint.shape
+        items += parts if streamed_dtype is None else shards_together(parts, shape, streamed_dtype)
     if needs & {"weights", "cka"}:
         items.append(WeightsItem(key="weights", model="model", cka="cka" in needs, memory=job.memory))
     done = [
