@@ -89,6 +89,8 @@ def parse_spec(text: str, base: Path) -> CorpusSpec:
         raise InputError(f"SPEC '{text}': {kind} has no columns; write %23 for a # in a name")
     source, _, split = rest.partition(":") if kind in _SPLIT_KINDS else (rest, "", "")
     source, split = _decoded(source, text), _decoded(split, text)
+    if "\0" in source + split:
+        raise InputError(f"SPEC '{text}': no name holds a NUL: leave %00 out")
     if not source:
         raise InputError(f"SPEC '{text}': nothing follows '{kind}:'")
     if kind in ("mirror", "hub"):
