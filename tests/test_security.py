@@ -24,7 +24,7 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 SANDBOXED = {"evaluation/scoring/jail/candidate.py", "evaluation/scoring/jail/judge.py"}
 """They run what models write, in a process that reaches nothing; their pickles are plain values."""
 OWN = {"models/reload.py", "models/convert.py"}
-"""Processes of their own: one proves that an export with prunebench's own code loads, the other converts GGUF."""
+"""In processes of their own one proves that an export with our code loads, the other converts a GGUF."""
 RUNS_CODE = {
     *("eval", "exec", "pickle.load", "pickle.loads", "pickle.Unpickler", "dill.load", "dill.loads"),
     *("cloudpickle.load", "cloudpickle.loads", "joblib.load", "torch.load", "torch.jit.load"),
@@ -243,7 +243,10 @@ def test_what_a_model_wrote_reaches_logs_and_reports_escaped(write_config, tmp_p
         assert "\x1b" not in line
     write_report(store, report)
     print_leaderboard(leaderboard_table(store), Console(file=sys.stdout, force_terminal=False))
-    written = [file for file in report.rglob("*") if file.suffix in {".html", ".md", ".tex", ".csv"}]
-    assert written
-    texts = {file.name: file.read_text() for file in written} | {"terminal": capsys.readouterr().out}
-    assert [name for name, text in texts.items() if "\x1b" in text or "\x9b" in text] == []
+    texts = {file.name: file.read_text() for file in report.rglob("*.*")}
+    assert {"index.html", "leaderboard.csv", "leaderboard.md", "leaderboard.tex"} <= texts.keys()
+    assert "u001b[31mred" in texts["index.html"]  # it is shown
+    texts["terminal"] = capsys.readouterr().out
+    assert [
+        name for name, text in texts.items() if any(letter in text for letter in "\x1b\x07\x9b\u202e")
+    ] == []

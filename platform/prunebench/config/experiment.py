@@ -242,7 +242,7 @@ class _OneOfEachKey(yaml.SafeLoader):
 
 
 def _refuse_controls(at: Any, where: str) -> None:  # noqa: ANN401 (whatever the file holds)
-    """Names of a config reach paths, logs and terminals: no escape sequence, and no NUL, which ends a path."""
+    """Names of a config reach paths, logs and terminals: no escape sequence, and no NUL, which ends paths."""
     if isinstance(at, str) and any(
         unicodedata.category(letter) == "Cc" and letter not in "\n\r\t" for letter in at
     ):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from prunebench.core.text import harmless
 from prunebench.report.board import Board, BudgetTable, Cell, Leaderboard, Row
 from prunebench.report.columns import KEY, Column
 from prunebench.report.metrics import HOLE, counted
@@ -208,7 +207,7 @@ def _md_cell(cell: Cell) -> str:
 
 
 def _md(text: str) -> str:
-    return harmless(re.sub(r"([\\`*_\[\]|<>#])", r"\\\1", " ".join(text.split())))
+    return re.sub(r"([\\`*_\[\]|<>#])", r"\\\1", " ".join(text.split()))
 
 
 def to_latex(leaderboard: Leaderboard, papers: Mapping[str, Sequence[PaperTable]]) -> str:
