@@ -133,7 +133,7 @@ class ClusterEntry(Strict):
                 raise ValueError(f"'{variable}' is not the name of an environment variable")
             if SECRET.search(variable) or holds_password(value):
                 raise ValueError(
-                    f"{variable} looks like a secret or holds one, and configs are kept with every run: export "
-                    "it on the nodes, or name a Kubernetes secret in cluster.kuberay.secrets"
+                    f"{variable} looks like a secret or holds one, and configs are kept with every run: "
+                    "export it on the nodes, or name a Kubernetes secret in cluster.kuberay.secrets"
                 )
         return environment

@@ -89,8 +89,6 @@ def parse_spec(text: str, base: Path) -> CorpusSpec:
         raise InputError(f"SPEC '{text}': {kind} has no columns; write %23 for a # in a name")
     source, _, split = rest.partition(":") if kind in _SPLIT_KINDS else (rest, "", "")
     source, split = _decoded(source, text), _decoded(split, text)
-    if "\0" in source + split:
-        raise InputError(f"SPEC '{text}': no name holds a NUL: leave %00 out")
     if not source:
         raise InputError(f"SPEC '{text}': nothing follows '{kind}:'")
     if kind in ("mirror", "hub"):
@@ -145,6 +143,8 @@ def _decoded(part: str, text: str) -> str:
 
 
 def _check_dataset(text: str, kind: Kind, source: str, split: str) -> None:
+    if "\0" in source + split:
+        raise InputError(f"SPEC '{text}': no name holds a NUL: leave %00 out")
     parts = source.split("/")
     if len(parts) not in (2, 3) or not all(parts) or ".." in parts or "." in parts:
         raise InputError(f"SPEC '{text}': '{source}' is not ORG/NAME or ORG/NAME/CONFIG")
