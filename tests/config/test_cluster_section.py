@@ -28,6 +28,25 @@ def test_secrets_are_no_part_of_a_config(name):
     assert "looks like a secret" in refusal(environment={name: "abc"})
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"environment": {"HTTPS_PROXY": "http://me:hidden@proxy:3128"}},
+        {"setup": ["export HF_TOKEN=hidden"]},
+        {"setup": ["source env", "WANDB_API_KEY='hidden' true"]},
+        {"setup": ["pip install -i https://me:hidden@index/simple prunebench"]},
+    ],
+)
+def test_secrets_in_values_and_lines_are_refused_and_not_repeated(changes):
+    assert "configs are kept with every run" in (told := refusal(**changes))
+    assert "hidden" not in told
+
+
+def test_a_line_may_read_a_secret_from_where_it_lies():
+    lines = ('export HF_TOKEN="$(cat ~/.hf)"', "export HF_HOME=/shared/hf", "module load cuda/12")
+    assert ClusterEntry.model_validate({"setup": lines}).setup == lines
+
+
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "HF_HOME", "PRUNEBENCH_CACHE", "MONKEY"])
 def test_other_variables_are_taken(name):
     assert ClusterEntry.model_validate({"environment": {name: "abc"}}).environment == {name: "abc"}

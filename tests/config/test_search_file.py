@@ -77,11 +77,32 @@ def test_a_constraint_says_how_far_a_value_misses_it():
     assert (least.text, least.violation(3), least.violation(6)) == ("removed_params >= 5", 2, -1)
 
 
-def test_the_password_of_a_storage_is_not_part_of_what_a_run_records(tmp_path):
-    search = load_search(write(tmp_path), ["search.storage=postgresql://me:secret@host/db"])
-    assert search.search.storage == "postgresql://me:secret@host/db"
-    assert "secret" not in repr(search)
-    assert "secret" not in search.model_dump_json()
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hidden@host/db",
+        "postgresql+psycopg://me:hid/den@host:5432/db",
+        "mysql://:hidden@host/db",
+        "postgresql://me@host/db?password=hidden",
+    ],
+)
+def test_a_password_in_a_storage_is_refused_and_not_repeated(tmp_path, url):
+    with pytest.raises(InputError, match="a password does not belong in a config") as caught:
+        load_search(write(tmp_path), [f"search.storage={url}"])
+    assert "hid" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://me@host:5432/db", "sqlite:///at:home/a@b.db"])
+def test_a_storage_without_a_password_is_taken_and_no_part_of_what_a_run_records(tmp_path, url):
+    search = load_search(write(tmp_path), [f"search.storage={url}"])
+    assert search.search.storage == url
+    assert url not in repr(search) + search.model_dump_json()
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", ".x", "a/b", "a" * 101, "", "a\n"])
+def test_the_name_of_a_study_cannot_lead_out_of_the_store(tmp_path, name):
+    with pytest.raises(InputError, match=r"search\.name"):
+        load_search(write(tmp_path, lambda d: d["search"].update(name=name)))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ def test_every_escaped_file_name_comes_back(name):
         ("mirror:wikitext:train#text", "'wikitext' is not ORG/NAME or ORG/NAME/CONFIG"),
         ("mirror:a/../..:train#text", "is not ORG/NAME or ORG/NAME/CONFIG"),
         ("mirror:a/b#text", "names no split: write mirror:a/b:SPLIT#COLUMN"),
+        ("mirror:a/b%00:train", "no name holds a NUL"),
+        ("mirror:../../outside:train", "is not ORG/NAME or ORG/NAME/CONFIG"),
+        ("mirror:a/..%2f..%2foutside:train", "is not ORG/NAME or ORG/NAME/CONFIG"),
+        ("mirror:a/b:..%2ftrain", "names no split"),
         ("text:%ff", "the escapes in '%ff' are not UTF-8"),
     ],
 )

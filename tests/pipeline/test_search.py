@@ -339,7 +339,7 @@ def leave(words, capsys):
         ({"objective": {"task": "chosen_by", "metric": "acc"}}, 2, "no task measures chosen_by.acc"),
         ({"objective": {"task": "exam", "metric": "perplexity"}}, 2, "has the role test"),
         ({"storage": "sqlite:////nowhere/at/all.db"}, 4, "storage (sqlite) cannot be opened"),
-        ({"storage": "postgresql://me:secret@127.0.0.1:1/db"}, 4, "storage (postgresql) cannot be opened"),
+        ({"storage": "postgresql://me@127.0.0.1:1/db"}, 4, "storage (postgresql) cannot be opened"),
         ({"storage": "db.sqlite"}, 2, "no URL of a kind of database"),
         ({"budget": 6}, 2, "cannot remove 6 of 6 layers"),
     ],

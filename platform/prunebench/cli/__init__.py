@@ -18,6 +18,7 @@ from prunebench.cli import (  # noqa: F401 (importing them adds their commands)
     submit,
 )
 from prunebench.cli.app import app, say
+from prunebench.core.text import HarmlessFormatter
 from prunebench.errors import PrunebenchError, ResourceError
 
 INTERRUPTED = 130
@@ -26,7 +27,9 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(HarmlessFormatter("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     signal.signal(signal.SIGTERM, _interrupt)
     # A shell may close them (>&-); Python then has None there.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (open as long as the process)

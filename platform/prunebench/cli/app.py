@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from prunebench.core.text import harmless
+
 app = typer.Typer(
     name="prunebench",
     help="Compare training-free structured pruning methods on a language model.",
@@ -37,12 +39,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 def say(text: str) -> None:
     """A line on standard error: what went wrong, and progress."""
-    sys.stderr.write(text.rstrip() + "\n")
+    sys.stderr.write(harmless(text.rstrip()) + "\n")
 
 
 def show(text: str) -> None:
     """A line on standard output: the result."""
-    sys.stdout.write(text.rstrip() + "\n")
+    sys.stdout.write(harmless(text.rstrip()) + "\n")
 
 
 def stream(text: str, *, error: bool) -> None:

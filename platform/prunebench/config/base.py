@@ -1,12 +1,22 @@
 """Strict pydantic base: unknown keys are errors that name the nearest valid key."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from prunebench.errors import InputError
+
+_PASSWORD = re.compile(
+    r"://[^:/@\s]*:[^@\s]+@|[?&](password|passwd|pwd|token|secret|api_?key)=", re.IGNORECASE
+)
+
+
+def holds_password(text: str) -> bool:
+    """Whether a URL in the text has a password, before its host or among its options."""
+    return _PASSWORD.search(text) is not None
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

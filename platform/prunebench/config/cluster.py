@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
-from prunebench.config.base import Strict
+from prunebench.config.base import Strict, holds_password
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")]
 """A name that Kubernetes, Slurm and Ray all take."""
@@ -111,16 +111,29 @@ class ClusterEntry(Strict):
     kuberay: KubeRay | None = None
     slurm: Slurm = Slurm()
 
+    @field_validator("setup")
+    @classmethod
+    def sets_no_secret(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse lines that give a secret its value; what they read from a file (`$(...)`) is none."""
+        for number, line in enumerate(lines):
+            given = re.findall(r"\b([A-Za-z_]\w*)=(?![\"']?\$)[\"']?[^\s\"']", line)
+            if holds_password(line) or any(map(SECRET.search, given)):
+                raise ValueError(
+                    f"line {number} holds a secret, and configs are kept with every run: let it read a file, "
+                    'as in export HF_TOKEN="$(cat ~/.hf)"'
+                )
+        return lines
+
     @field_validator("environment")
     @classmethod
     def holds_no_secret(cls, environment: dict[str, str]) -> dict[str, str]:
         """Refuse secrets: the section is stored with the run and lies in rendered files."""
-        for variable in environment:
+        for variable, value in environment.items():
             if not VARIABLE.match(variable):
                 raise ValueError(f"'{variable}' is not the name of an environment variable")
-            if SECRET.search(variable):
+            if SECRET.search(variable) or holds_password(value):
                 raise ValueError(
-                    f"{variable} looks like a secret, and configs are kept with every run: export it on the "
-                    "nodes, or name a Kubernetes secret in cluster.kuberay.secrets"
+                    f"{variable} looks like a secret or holds one, and configs are kept with every run: "
+                    "export it on the nodes, or name a Kubernetes secret in cluster.kuberay.secrets"
                 )
         return environment

@@ -1,5 +1,6 @@
 """One experiment file: models, calibrations, probe corpora, methods, budgets, tasks, executor, store."""
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -205,6 +206,7 @@ def load_setting(kind: type[SettingT], path: Path, overrides: Sequence[str] = ()
         raise InputError(f"{path} has no settings: it has to be a mapping of {', '.join(_required(kind))}")
     for word in overrides:
         _override(data, word)
+    _refuse_controls(data, str(path))
     if "base" in data:
         raise InputError(f"{path}: unknown key 'base': relative paths start from the file's own folder")
     try:
@@ -249,6 +251,18 @@ class _OneOfEachKey(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"'{key.value}' stands twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+def _refuse_controls(at: Any, where: str) -> None:  # noqa: ANN401 (whatever the file holds)
+    """Names of a config reach paths, logs and terminals: no escape sequence, and no NUL, which ends paths."""
+    if isinstance(at, str) and any(
+        unicodedata.category(letter) == "Cc" and letter not in "\n\r\t" for letter in at
+    ):
+        raise InputError(f"{where}: a control character stands in {at!r}: leave it out")
+    if isinstance(at, dict | list):
+        for key, inside in at.items() if isinstance(at, dict) else enumerate(at):
+            _refuse_controls(key, where)
+            _refuse_controls(inside, f"{where}: {key}")
 
 
 def _required(kind: type[Setting]) -> list[str]:

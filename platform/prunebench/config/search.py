@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
 
-from prunebench.config.base import Strict, nearest
+from prunebench.config.base import Strict, holds_password, nearest
 from prunebench.config.experiment import (
     Experiment,
     MethodEntry,
@@ -94,10 +94,21 @@ class SearchSettings(Strict):
     seed: int = Field(0, ge=0)
     parallel: int = Field(1, ge=1)
     """Trials that are asked together, and run together on the executor's workers."""
-    name: str = Field("search", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field("search", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the study in its storage."""
     storage: str | None = Field(None, repr=False, exclude=True)
     """URL of a database that holds the study; by default a journal in the store, trials/NAME.journal."""
+
+    @field_validator("storage")
+    @classmethod
+    def holds_no_password(cls, url: str | None) -> str | None:
+        """Refuse passwords: the file, the command line and a job's entrypoint are kept and shown."""
+        if url is not None and holds_password(url):
+            raise ValueError(
+                "a password does not belong in a config or on a command line, which are kept with runs and "
+                "jobs: write postgresql://user@host/db, and give it by PGPASSWORD or ~/.pgpass"
+            )
+        return url
 
     @property
     def budgets(self) -> tuple[int | str, ...]:

@@ -143,6 +143,8 @@ def _decoded(part: str, text: str) -> str:
 
 
 def _check_dataset(text: str, kind: Kind, source: str, split: str) -> None:
+    if "\0" in source + split:
+        raise InputError(f"SPEC '{text}': no name holds a NUL: leave %00 out")
     parts = source.split("/")
     if len(parts) not in (2, 3) or not all(parts) or ".." in parts or "." in parts:
         raise InputError(f"SPEC '{text}': '{source}' is not ORG/NAME or ORG/NAME/CONFIG")

@@ -188,6 +188,11 @@ def _weight_files(path: Path) -> list[Path]:
         if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
             raise InputError(f"{path / INDEX}: weight_map has to name a file for each tensor")
         names = sorted(set(listed.values()))
+        # Transformers unpickles a listed file of another ending, and a path may lead anywhere.
+        if strange := [name for name in names if not re.fullmatch(r"[^/\\\0]+\.safetensors", name)]:
+            raise InputError(
+                f"{path / INDEX} names {strange[0]!r}: only safetensors files of its own folder are read"
+            )
         if missing := [name for name in names if not (path / name).exists()]:
             raise InputError(
                 f"{path / INDEX} names {missing[0]}, which is missing ({len(missing)} of {len(names)} files)"

@@ -83,6 +83,7 @@ def load_model(
             device_map=spread,
             use_safetensors=True,
             local_files_only=True,
+            trust_remote_code=False,
             output_loading_info=True,
         )
     except (ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
@@ -138,7 +139,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
         InputError: the folder holds none.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            checkpoint.path, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         raise InputError(f"{checkpoint.path} holds no tokenizer that can be read: {error}") from error
     assert tokenizer is not None

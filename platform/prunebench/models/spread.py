@@ -45,7 +45,7 @@ def gpu_map(checkpoint: Checkpoint, *, dtype: str, attention: str, free: Sequenc
     """
     work = work_bytes(checkpoint, dtype, attention)
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True)
+        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True, trust_remote_code=False)
         empty = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     whole: list[str] = empty._no_split_modules
     room: dict[int | str, int | str] = {gpu: max(0, bytes_ - work) for gpu, bytes_ in enumerate(free)}

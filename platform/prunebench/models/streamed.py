@@ -95,7 +95,7 @@ def stream_model(
         raise InputError(f"dtype '{dtype}' is not one of {', '.join(FLOATS)}")
     check_device(device)
     try:
-        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True)
+        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(
                 config, dtype=FLOATS[dtype], attn_implementation=attention

@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from prunebench.core.text import harmless
 from prunebench.errors import ResourceError
 from prunebench.report.board import Board, BudgetTable
 from prunebench.report.curves import curves
@@ -129,15 +130,20 @@ def write_report(store: Path, out: Path) -> ReportPaths:
     except OSError as error:
         raise ResourceError(f"cannot make the folder {out}: {error.strerror}") from error
     papers = {section.board.weights_id: section.parts.papers for section in sections}
-    write_atomic(paths.csv, to_csv(table).encode())
-    write_atomic(paths.markdown, to_markdown(table, papers).encode())
-    write_atomic(paths.latex, to_latex(table, papers).encode())
+    _write(paths.csv, to_csv(table))
+    _write(paths.markdown, to_markdown(table, papers))
+    _write(paths.latex, to_latex(table, papers))
     compared = sum(len(section.parts.matched.numbers) for section in sections)
     published = _page("published.html.j2", tables=published_tables(), compared=compared)
-    write_atomic(paths.published, published.encode())
+    _write(paths.published, published)
     write_exports(evaluated_of(table, source), out)
-    write_atomic(paths.html, page.encode())
+    _write(paths.html, page)
     return paths
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file in which what models wrote steers no terminal, nor the direction of text."""
+    write_atomic(path, harmless(text).encode())
 
 
 def environment() -> Environment:

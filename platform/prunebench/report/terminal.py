@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from prunebench.core.text import harmless
 from prunebench.report.board import Board, BudgetTable, Cell, Leaderboard
 from prunebench.report.text import heading
 
@@ -22,7 +23,7 @@ def print_leaderboard(table: Leaderboard, console: Console) -> None:
             told = {row.all_cells[place].note for row in budget.rows for place in _shown(board)}
             for number, note in enumerate(budget.notes, start=1):
                 if number in told:
-                    console.print(Text(f"  [{number}] {note}", style="dim"))
+                    console.print(Text(harmless(f"  [{number}] {note}"), style="dim"))
 
 
 def _shown(board: Board) -> list[int]:
@@ -53,20 +54,22 @@ def _fitting_tables(board: Board, budget: BudgetTable, console: Console) -> Iter
 
 def _table(board: Board, budget: BudgetTable, places: Sequence[int], *, retained: bool) -> Table:
     drawn = Table(
-        title=Text(f"{board.model}: {heading(board, budget)}", style="bold"),
+        title=Text(harmless(f"{board.model}: {heading(board, budget)}"), style="bold"),
         title_justify="left",
         box=SIMPLE_HEAD,
     )
     drawn.add_column("Method", no_wrap=True)
     columns = [board.all_columns[place] for place in places]
     for column in columns:
-        drawn.add_column(Text(f"{column.name}\n{column.metric.title}"), justify="right", no_wrap=True)
+        drawn.add_column(
+            Text(harmless(f"{column.name}\n{column.metric.title}")), justify="right", no_wrap=True
+        )
         if retained and column.metric.better:
             drawn.add_column(Text("\nret. %"), justify="right", no_wrap=True)
     for row in budget.rows:
-        name = Text(row.label.name)
+        name = Text(harmless(row.label.name))
         if row.same_as:
-            name.append(f"\n  same plan as {row.same_as}", style="dim")
+            name.append(harmless(f"\n  same plan as {row.same_as}"), style="dim")
         cells: list[Text] = []
         for column, cell in zip(columns, [row.all_cells[place] for place in places], strict=True):
             cells.append(_cell(cell))
