@@ -74,7 +74,10 @@ class Nodes:
     def fill(self) -> None:
         """Add the nodes that are missing."""
         while len(self._nodes) < self._count:
-            self._nodes.append(self._cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
+            # As on machines of their own: Ray empties a job's folder for each node that shares the head's.
+            temporary = tempfile.mkdtemp(prefix="pb-", dir="/tmp")
+            node = self._cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, temp_dir=temporary)
+            self._nodes.append(node)
 
     def kill_raylet(self, number: int) -> None:
         """SIGKILL to one node."""

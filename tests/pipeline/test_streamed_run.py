@@ -68,10 +68,10 @@ def test_a_lost_pass_comes_back_with_what_was_not_delivered():
     assert lease is not None
     lease.delivered(StatsDone(key="k1", data=b"", seconds=0.0))
     assert lease.remaining == ("k0", "k2")
-    assert leases.lost(lease) is None
+    assert leases.lost(lease, "killed") is None
     again = leases.take()
     assert again is not None
     assert again.remaining == ("k0", "k2")
-    assert leases.lost(again) is None
+    assert leases.lost(again, "killed") is None
     # It may be one shard that kills workers: now each is a lease of its own.
     assert {lease.remaining for lease in (leases.take(), leases.take()) if lease} == {("k0",), ("k2",)}
