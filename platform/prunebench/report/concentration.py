@@ -4,7 +4,7 @@ import numpy as np
 from markupsafe import Markup
 
 from prunebench.core.stats import Array, CalibrationStats
-from prunebench.report.plot import Line, Span, plot
+from prunebench.report.plot import Axis, Line, plot
 from prunebench.report.svg import SANITY_COLOUR, Style, style_of
 
 SHARES = (0.1, 0.25, 0.5)
@@ -66,8 +66,8 @@ def _over_shares(held_LP: Array, layers: np.ndarray, title: str) -> Markup:
     even = Line("all alike", Style(SANITY_COLOUR, "2 4", "circle"), [(0.0, 0.0), (100.0, 100.0)])
     return plot(
         title,
-        Span("largest features of a layer, %", 0, 100),
-        Span("their share of the importance, %", 0, 100),
+        Axis("largest features of a layer, %", 0, 100),
+        Axis("their share of the importance, %", 0, 100),
         [*lines, even],
     )
 
@@ -83,7 +83,7 @@ def _over_layers(held_LP: Array, layers: np.ndarray, title: str) -> Markup:
     ]
     return plot(
         title,
-        Span("layer", 0, float(max(len(held_LP) - 1, 1))),
-        Span("share of the layer's importance, %", 0, 100),
+        Axis("layer", 0, float(max(len(held_LP) - 1, 1))),
+        Axis("share of the layer's importance, %", 0, 100),
         lines,
     )

@@ -1,7 +1,7 @@
 """Curves: a metric against the budget, one line a contender, told apart by dashes, markers and names."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,29 +10,21 @@ from markupsafe import Markup
 from prunebench.report.board import Board
 from prunebench.report.columns import Column, MeanColumn
 from prunebench.report.labels import Label
+from prunebench.report.plot import GAP, LOG_RATIO, Axis, Frame
 from prunebench.report.svg import (
     FAINT,
-    GRID,
-    INK,
+    NOTHING,
     Style,
     figure,
     joined,
-    linear_ticks,
-    log_ticks,
     marker,
     scale,
     spread,
     style_of,
     tag,
-    text,
 )
 
-LOG_RATIO = 20
-"""A logarithmic axis from this ratio of the largest to the smallest value on."""
-WIDTH, HEIGHT = 620.0, 400.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 245.0, 36.0, 42.0
-GAP = 15.0
-"""Pixels from one printed name to the next."""
+WIDTH, HEIGHT, RIGHT = 620.0, 400.0, 245.0
 NAME_LETTERS = 26
 OFF_SCALE = 3
 """A sanity row leaves the picture where it is this many times worse than the worst other row."""
@@ -61,19 +53,6 @@ class Line(NamedTuple):
     def end(self) -> Point:
         """The last value."""
         return [point for point in self.points if point][-1]
-
-
-class Frame(NamedTuple):
-    """The plot's coordinates. Values above `top` lie outside."""
-
-    across: Callable[[float], float]
-    up: Callable[[float], float]
-    height: float
-    top: float
-
-    def end(self, line: Line) -> float:
-        """The height at which the line ends, on the upper edge where it leaves the picture."""
-        return max(self.up(line.end.value), TOP)
 
 
 def curves(board: Board) -> list[Markup]:
@@ -110,28 +89,26 @@ def _lines(board: Board, place: int, budgets: Sequence[int]) -> list[Line]:
 def _picture(column: Column | MeanColumn, budgets: Sequence[int], lines: Sequence[Line]) -> Markup:
     low, high = _limits(column, lines)
     log = low > 0 and high / low > LOG_RATIO
-    if log:
-        low, high = low / 1.15, high * 1.15
-    ticks = log_ticks(low, high) if log else linear_ticks(low, high)
-    if not log:
-        low, high = ticks[0], ticks[-1]
-    height = max(HEIGHT, TOP + BOTTOM + GAP * len(lines))
     frame = Frame(
-        across=scale(0, budgets[-1], LEFT, WIDTH - RIGHT),
-        up=scale(low, high, height - BOTTOM, TOP, log=log),
-        height=height,
-        top=high,
+        width=WIDTH,
+        height=max(HEIGHT, 80 + GAP * len(lines)),
+        right=RIGHT,
+        x=Axis("layers removed", 0, budgets[-1], exact=True),
+        y=Axis("", low / 1.15, high * 1.15, log=True) if log else Axis("", low, high),
     )
     title = f"{column.name}: {column.metric.title}" + (", logarithmic axis" if log else "")
     return figure(
         WIDTH,
-        height,
+        frame.height,
         title,
-        text(4, 16, title, class_="head"),
-        _axes(column, ticks, budgets, frame),
+        frame.drawn(title, percent=column.metric.percent, marks=budgets, named=_budget),
         joined(_drawn(line, frame) for line in lines),
         _names(lines, frame),
     )
+
+
+def _budget(layers: float) -> str:
+    return f"{layers:g}" if layers else "dense"
 
 
 def _limits(column: Column | MeanColumn, lines: Sequence[Line]) -> tuple[float, float]:
@@ -147,72 +124,44 @@ def _limits(column: Column | MeanColumn, lines: Sequence[Line]) -> tuple[float, 
     return low, high
 
 
-def _axes(
-    column: Column | MeanColumn, ticks: Sequence[float], budgets: Sequence[int], frame: Frame
-) -> Markup:
-    right, base = WIDTH - RIGHT, frame.height - BOTTOM
-    parts = []
-    for tick in ticks:
-        y = frame.up(tick)
-        shown = tick * 100 if column.metric.percent else tick
-        parts.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, stroke=GRID))
-        parts.append(text(LEFT - 7, y + 4, _tick(shown), anchor="end"))
-    parts.append(tag("line", x1=LEFT, x2=right, y1=base, y2=base, stroke=INK))
-    for budget in budgets:
-        x = frame.across(budget)
-        parts.append(tag("line", x1=x, x2=x, y1=base, y2=base + 4, stroke=INK))
-        parts.append(text(x, base + 17, str(budget) if budget else "dense", anchor="middle"))
-    parts.append(
-        text((LEFT + right) / 2, frame.height - 6, "layers removed", anchor="middle", class_="faint")
-    )
-    return joined(parts)
-
-
-def _tick(value: float) -> str:
-    """A short round number: 0.5, 40, 1k, 200k, 3M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
-
-
 def _drawn(line: Line, frame: Frame) -> Markup:
     """The line's pieces within the frame, and a marker on every value of a pruned model."""
-    places = [None if p is None else (frame.across(p.budget), frame.up(p.value)) for p in line.points]
-    pieces = "".join(_piece(a, b) for a, b in pairwise(places) if a and b)
+    # What lies above the frame is not moved to its edge: the line would end at a value that is not there.
+    up = scale(*frame.y.ends, frame.base, frame.top, log=frame.y.log)
+    places = [None if p is None else (frame.across(p.budget), up(p.value)) for p in line.points]
+    pieces = "".join(_piece(a, b, frame.top) for a, b in pairwise(places) if a and b)
     style = line.style
     stroke = tag(
         "path", d=pieces, fill="none", stroke=style.colour, stroke_width=1.8, stroke_dasharray=style.dash
     )
     marks = [
-        marker(style.marker, frame.across(p.budget), frame.up(p.value), style.colour, tag("title", p.told))
+        marker(style.marker, frame.across(p.budget), up(p.value), style.colour, tag("title", p.told))
         for p in line.points
-        if p and p.budget and p.value <= frame.top
+        if p and p.budget and p.value <= frame.y.ends[1]
     ]
-    return tag("g", stroke, *marks)
+    return tag("g", stroke if pieces else NOTHING, *marks)
 
 
-def _piece(a: tuple[float, float], b: tuple[float, float]) -> str:
+def _piece(a: tuple[float, float], b: tuple[float, float], top: float) -> str:
     """The part of the straight line from a to b that lies below the upper edge."""
-    inside = sorted((a, b), key=lambda place: -place[1])
-    (x, y), (other_x, other_y) = inside
-    if y < TOP:
+    (x, y), (other_x, other_y) = sorted((a, b), key=lambda place: -place[1])
+    if y < top:
         return ""
-    if other_y < TOP:
-        other_x, other_y = x + (other_x - x) * (y - TOP) / (y - other_y), TOP
+    if other_y < top:
+        other_x, other_y = x + (other_x - x) * (y - top) / (y - other_y), top
     return f"M{x:.1f} {y:.1f}L{other_x:.1f} {other_y:.1f}"
 
 
 def _names(lines: Sequence[Line], frame: Frame) -> Markup:
     """At the right the name of each line with a piece of it, at the height of its last value."""
     ordered = sorted(lines, key=lambda line: (frame.up(line.end.value), line.label.name))
-    ends = [frame.end(line) for line in ordered]
-    heights = spread(ends, GAP, TOP - 6, frame.height - BOTTOM + 6)
-    left = WIDTH - RIGHT + 22
+    ends = [frame.up(line.end.value) for line in ordered]
+    heights = spread(ends, GAP, frame.top - 6, frame.base + 6)
+    left = frame.edge + 22
     parts = []
     for line, end, y in zip(ordered, ends, heights, strict=True):
         colour, dash, shape = line.style
-        outside = line.end.value > frame.top
+        outside = line.end.value > frame.y.ends[1]
         x = frame.across(line.end.budget) + 7
         lead = f"M{x:.1f} {end:.1f}L{max(x, left - 12):.1f} {end:.1f}L{left - 3:.1f} {y:.1f}"
         leaving = f" ↑ {line.end.text}" if outside else ""

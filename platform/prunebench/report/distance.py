@@ -8,7 +8,7 @@ from markupsafe import Markup
 from prunebench.core.stats import Array, WeightStats
 from prunebench.methods.lorp import locality_score
 from prunebench.methods.wrp import weight_similarity
-from prunebench.report.plot import Line, Span, plot
+from prunebench.report.plot import Axis, Line, plot
 from prunebench.report.source import Calibration
 from prunebench.report.svg import style_of
 
@@ -30,8 +30,8 @@ def distance_plot(calibrations: Sequence[Calibration], weights: WeightStats | No
     title = "Mean similarity of layers against their distance"
     return plot(
         title,
-        Span("distance between layers, as a share of the depth", 0.0, 1.0),
-        Span("mean similarity of all pairs at this distance", min(low, 0.9), 1.0),
+        Axis("distance between layers, as a share of the depth", 0.0, 1.0),
+        Axis("mean similarity of all pairs at this distance", min(low, 0.9), 1.0),
         lines,
     )
 

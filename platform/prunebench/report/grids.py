@@ -5,8 +5,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from prunebench.report.frame import short, value_axis
 from prunebench.report.heatmap import colour
+from prunebench.report.plot import short, value_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
 from prunebench.report.svg import FAINT, GRID, figure, linear_ticks, scale, tag, text
 from prunebench.report.trial_history import BLUE, GREY, finite, outcome

@@ -1,7 +1,7 @@
 """Pareto fronts: quality against parameters, latency and memory; what is dominated is faint."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -9,21 +9,9 @@ from markupsafe import Markup
 from prunebench.report.board import Board, Cell, Row
 from prunebench.report.metrics import Metric, millions
 from prunebench.report.papers import PaperTable
+from prunebench.report.plot import GAP, LOG_RATIO, Axis, Frame
 from prunebench.report.standing import quality_places
-from prunebench.report.svg import (
-    GRID,
-    INK,
-    Style,
-    figure,
-    joined,
-    linear_ticks,
-    log_ticks,
-    marker,
-    scale,
-    style_of,
-    tag,
-    text,
-)
+from prunebench.report.svg import INK, Style, figure, joined, marker, style_of, tag, text
 
 COSTS = {
     "prefill_ms": "prefill latency, ms",
@@ -32,9 +20,7 @@ COSTS = {
     "peak_memory_gib": "peak memory, GiB",
 }
 MORE_IS_BETTER = frozenset({"tokens_per_s"})
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 620.0, 56.0, 215.0, 36.0, 46.0
-GAP = 15.0
-LOG_RATIO = 20
+WIDTH, RIGHT = 620.0, 215.0
 FAR = 30
 """Perplexities this many times the best are not drawn: they would hide the rest."""
 ALIKE = 0.005
@@ -175,76 +161,48 @@ def _picture(quality: Quality, cost: Cost, points: Sequence[Point], board: Board
     pruned = [label for label in board.labels.values() if not label.dense]
     styles = {label: style_of(i, sanity=label.sanity) for i, label in enumerate(pruned)}
     styles |= {label: DENSE_STYLE for label in labels if label.dense}
-    height = max(380.0, TOP + BOTTOM + GAP * (len(labels) + 2))
-    low, high = min(p.y for p in points), max(p.y for p in points)
-    log = low > 0 and high / low > LOG_RATIO / 4 and quality.metric.better == "lower"
-    if log:
-        low, high = low / 1.1, high * 1.1
-    ticks = log_ticks(low, high) if log else linear_ticks(low, high)
-    if not log:
-        low, high = ticks[0], ticks[-1]
-    x_ticks = linear_ticks(min(p.x for p in points), max(p.x for p in points))
-    across = scale(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT)
-    up = scale(low, high, height - BOTTOM, TOP, log=log)
-    title = f"{quality.title} against {cost.title}" + (" (logarithmic)" if log else "")
-    drawn = [
-        tag(
-            "g",
-            marker(
-                styles[point.row.label].marker,
-                across(point.x),
-                up(point.y),
-                styles[point.row.label].colour,
-                tag("title", point.told),
-            ),
-            opacity="" if point in best else 0.35,
-        )
-        for point in sorted(points, key=lambda point: point in best)
-    ]
-    path = "L".join(f"{across(p.x):.1f} {up(p.y):.1f}" for p in best)
+    frame = _frame(quality, cost, points, max(380.0, 80 + GAP * (len(labels) + 2)))
+    title = f"{quality.title} against {cost.title}" + (" (logarithmic)" if frame.y.log else "")
+    path = "L".join(f"{frame.across(p.x):.1f} {frame.up(p.y):.1f}" for p in best)
     return figure(
         WIDTH,
-        height,
+        frame.height,
         title,
-        text(4, 16, title, class_="head"),
-        _axes(ticks, x_ticks, across, up, height, quality.metric),
-        text((LEFT + WIDTH - RIGHT) / 2, height - 8, cost.title, anchor="middle", class_="faint"),
+        frame.drawn(title, percent=quality.metric.percent),
         tag("path", d=f"M{path}", fill="none", stroke=INK, stroke_width=1.2, stroke_dasharray="4 3"),
-        joined(drawn),
         joined(
-            text(across(p.x) + 7, up(p.y) - 6, str(p.row.variant["budget_layers"] or "dense"), class_="faint")
-            for p in best
+            _marked(point, frame, styles[point.row.label], faint=True)
+            for point in points
+            if point not in best
         ),
-        _legend([(label.brief, styles[label]) for label in labels]),
+        joined(_marked(point, frame, styles[point.row.label], faint=False) for point in best),
+        joined(_removed(point, frame) for point in best),
+        _legend([(label.brief, styles[label]) for label in labels], frame),
     )
 
 
-def _axes(
-    ticks: Sequence[float],
-    x_ticks: Sequence[float],
-    across: Callable[[float], float],
-    up: Callable[[float], float],
-    height: float,
-    metric: Metric,
-) -> Markup:
-    right, base = WIDTH - RIGHT, height - BOTTOM
-    parts = [tag("line", x1=LEFT, x2=right, y1=base, y2=base, stroke=INK)]
-    for tick in ticks:
-        shown = f"{tick * 100 if metric.percent else tick:g}"
-        parts += [
-            tag("line", x1=LEFT, x2=right, y1=up(tick), y2=up(tick), stroke=GRID),
-            text(LEFT - 6, up(tick) + 4, shown, anchor="end"),
-        ]
-    for tick in x_ticks:
-        parts += [
-            tag("line", x1=across(tick), x2=across(tick), y1=base, y2=base + 4, stroke=INK),
-            text(across(tick), base + 17, f"{tick:g}", anchor="middle"),
-        ]
-    return joined(parts)
+def _frame(quality: Quality, cost: Cost, points: Sequence[Point], height: float) -> Frame:
+    low, high = min(p.y for p in points), max(p.y for p in points)
+    log = low > 0 and high / low > LOG_RATIO / 4 and quality.metric.better == "lower"
+    y = Axis("", low / 1.1, high * 1.1, log=True) if log else Axis("", low, high)
+    x = Axis(cost.title, min(p.x for p in points), max(p.x for p in points))
+    return Frame(width=WIDTH, height=height, right=RIGHT, x=x, y=y)
 
 
-def _legend(entries: Sequence[tuple[str, Style]]) -> Markup:
-    left, y = WIDTH - RIGHT + 22, TOP + 6
+def _marked(point: Point, frame: Frame, style: Style, *, faint: bool) -> Markup:
+    at = frame.across(point.x), frame.up(point.y)
+    drawn = marker(style.marker, *at, style.colour, tag("title", point.told))
+    return tag("g", drawn, opacity=0.35) if faint else drawn
+
+
+def _removed(point: Point, frame: Frame) -> Markup:
+    """How many layers a point of the front lost, beside it."""
+    layers = str(point.row.variant["budget_layers"] or "dense")
+    return text(frame.across(point.x) + 7, frame.up(point.y) - 6, layers, class_="faint")
+
+
+def _legend(entries: Sequence[tuple[str, Style]], frame: Frame) -> Markup:
+    left, y = frame.edge + 22, frame.top + 6
     line = tag("line", x1=left - 8, x2=left + 10, y1=y, y2=y, stroke=INK, stroke_dasharray="4 3")
     parts = [line, text(left + 16, y + 4, "front; layers removed")]
     for name, style in entries:

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
-from prunebench.report.frame import TOP, Frame, value_axis, whole_axis
+from prunebench.report.plot import Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
 from prunebench.report.svg import figure, joined, marker, spread, style_of, tag, text
 from prunebench.report.trial_history import BLUE, GREEN, GREY, ORANGE, outcome
@@ -40,11 +40,13 @@ def intervals(study: Study, branch: str, parameter: str, goal: Goal) -> Markup:
         width=WIDTH,
         height=HEIGHT,
         right=RIGHT,
-        x=whole_axis(pieces[0][0]["low"], pieces[-1][0]["high"]),
+        x=whole_axis(
+            pieces[0][0]["low"], pieces[-1][0]["high"], f"{parameter}, {len(pieces)} exact intervals"
+        ),
         y=axis,
     )
     title = f"{branch}: {goal.title} against {parameter}" + (", logarithmic axis" if axis.log else "")
-    parts = [frame.drawn(title, f"{parameter}, {len(pieces)} exact intervals", percent=goal.in_percent)]
+    parts = [frame.drawn(title, percent=goal.in_percent)]
     chosen = {trial.number for trial in study.chosen}
     parts += [_interval(frame, goal, piece, trial, chosen) for piece, trial in pieces]
     if rule is not None:
@@ -97,10 +99,11 @@ def profile(study: Study, branch: str, parameter: str, goal: Goal) -> Markup:
     axis = value_axis([t.values[goal.name] for t in (*trials, *([rule] if rule else []))])
     places = sorted({trial.params[parameter] for trial in trials})
     height = max(HEIGHT, 90 + 15.0 * len(lines))
-    frame = Frame(width=WIDTH, height=height, right=RIGHT, x=whole_axis(places[0], places[-1]), y=axis)
+    x = whole_axis(places[0], places[-1], parameter)
+    frame = Frame(width=WIDTH, height=height, right=RIGHT, x=x, y=axis)
     title = f"{branch}: {goal.title} against {parameter}" + (", logarithmic axis" if axis.log else "")
     marks = places if len(places) <= 12 else ()
-    parts = [frame.drawn(title, parameter, percent=goal.in_percent, marks=marks)]
+    parts = [frame.drawn(title, percent=goal.in_percent, marks=marks)]
     parts += [_line(frame, goal, parameter, own, place) for place, own in enumerate(lines.values())]
     parts.append(_names(frame, goal, parameter, lines))
     if rule is not None:
@@ -130,7 +133,9 @@ def _names(frame: Frame, goal: Goal, parameter: str, lines: Mapping[str, Sequenc
         for place, (name, own) in enumerate(lines.items())
     ]
     ordered = sorted(named, key=lambda item: frame.up(item[2].values[goal.name]))
-    heights = spread([frame.up(last.values[goal.name]) for _, _, last in ordered], 15.0, TOP, frame.base)
+    heights = spread(
+        [frame.up(last.values[goal.name]) for _, _, last in ordered], 15.0, frame.top, frame.base
+    )
     left, parts = frame.width - frame.right + 8, []
     for (name, place, _), y in zip(ordered, heights, strict=True):
         if name:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from prunebench.report.frame import LEFT, TOP, Frame, value_axis, whole_axis
+from prunebench.report.plot import LEFT, TOP, Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial
 from prunebench.report.svg import FAINT, PALETTE, figure, joined, marker, spread, tag, text
 
@@ -26,11 +26,11 @@ def history(study: Study, goal: Goal) -> Markup:
         return Markup("")
     rules = [rule for rule in study.rules if goal.name in rule.values]
     axis = value_axis([*known, *(rule.values[goal.name] for rule in rules)])
-    x = whole_axis(1, len(values))
+    x = whole_axis(1, len(values), "trials in the order of asking")
     frame = Frame(width=WIDTH, height=HEIGHT, right=RIGHT, x=x, y=axis)
     title = f"History: {goal.title}" + (", logarithmic axis" if axis.log else "")
     whole = [tick for tick in x.ticks if tick == int(tick)]
-    parts = [frame.drawn(title, "trials in the order of asking", percent=goal.in_percent, marks=whole)]
+    parts = [frame.drawn(title, percent=goal.in_percent, marks=whole)]
     parts += [_trial(frame, goal, place, trial) for place, trial in enumerate(study.trials, start=1)]
     line, best = _best_so_far(frame, goal, study)
     parts += [line, _rule_line(frame, goal, rules, best)]
@@ -119,11 +119,11 @@ def _front(study: Study, first: Goal, second: Goal) -> Markup:
         width=WIDTH,
         height=HEIGHT + 40,
         right=RIGHT,
-        x=whole_axis(min(xs) - margin, max(xs) + margin),
+        x=whole_axis(min(xs) - margin, max(xs) + margin, second.title),
         y=value_axis([trial.values[first.name] for trial in (*done, *rules)]),
     )
     chosen = {trial.number for trial in study.chosen}
-    parts = [frame.drawn(title, second.title, percent=first.in_percent)]
+    parts = [frame.drawn(title, percent=first.in_percent)]
     for trial in (*done, *rules):
         told = tag("title", f"{trial.name}: {_pair(trial, first, second)}")
         at = frame.across(trial.values[second.name]), frame.up(trial.values[first.name])
@@ -143,7 +143,7 @@ def _chosen(frame: Frame, chosen: Sequence[Trial], first: Goal, second: Goal) ->
         tag("path", d=f"M{x:.1f} {y:.1f}H{x2:.1f}V{y2:.1f}", fill="none", stroke=BLUE, stroke_width=1.2)
         for (x, y), (x2, y2) in pairwise(at)
     ]
-    heights = spread(sorted(y for _, y in at), 14.0, TOP, frame.base)
+    heights = spread(sorted(y for _, y in at), 14.0, frame.top, frame.base)
     order = sorted(range(len(at)), key=lambda place: at[place][1])
     edge = frame.width - frame.right
     for height, place in zip(heights, order, strict=True):
