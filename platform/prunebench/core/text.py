@@ -2,10 +2,13 @@
 
 import json
 import logging
+import re
 import unicodedata
 
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that a terminal or an encoder does more with than show them."""
+NOT_PLAIN = re.compile(r"[^\n\t -~]")
+"""Characters whose category has to be asked: few, in pages of several megabytes."""
 
 
 def printable(text: str) -> str:
@@ -20,12 +23,11 @@ def harmless(text: str) -> str:
 
     JSON stays JSON of the same value.
     """
-    return "".join(
-        json.dumps(letter)[1:-1]
-        if letter not in "\n\t" and unicodedata.category(letter) in STEERING
-        else letter
-        for letter in text
-    )
+    return NOT_PLAIN.sub(lambda found: _spelled(found[0]), text)
+
+
+def _spelled(letter: str) -> str:
+    return json.dumps(letter)[1:-1] if unicodedata.category(letter) in STEERING else letter
 
 
 class HarmlessFormatter(logging.Formatter):

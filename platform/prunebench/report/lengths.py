@@ -18,7 +18,7 @@ from prunebench.report.svg import GRID, INK, figure, joined, linear_ticks, tag, 
 
 BINS = 24
 STRIP, ROW, HEIGHT = 264.0, 26.0, 20.0
-COLUMN = 92.0
+COLUMN = 110.0
 LETTER = 7.2
 TOP = 64.0
 ENDED, CUT = "#56B4E9", "#2f2f2f"

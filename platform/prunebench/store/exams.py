@@ -202,7 +202,8 @@ def _expect_unrecorded(root: Path, done: Sequence[Done], exams: dict[str, Exam])
     unknown = {unit.unit_id for unit in done if unit.place not in exams[unit.exam].units}
     if not unknown:
         return
-    table = KEY_TABLE.rows(root)
+    # Each file brings a dictionary of its own, and group_by takes only equal ones.
+    table = KEY_TABLE.rows(root).unify_dictionaries()
     own = table.filter(pc.field("unit_id").isin(sorted(unknown)))
     for name, text in (
         own.group_by(["exam_id", "unit_json"]).aggregate([]).to_pandas().itertuples(index=False)
