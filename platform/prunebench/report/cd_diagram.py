@@ -8,8 +8,8 @@ from prunebench.report.metrics import counted
 from prunebench.report.ranks import Ranking
 from prunebench.report.svg import INK, figure, joined, scale, tag, text
 
-WIDTH = 760.0
-SIDE = 245.0
+WIDTH = 850.0
+SIDE = 290.0
 """Pixels for names on either side of the axis."""
 TOP, STEP, BAR = 78.0, 17.0, 8.0
 MOST = 40
