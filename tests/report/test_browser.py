@@ -208,7 +208,8 @@ OUTSIDE = """
     [...document.querySelectorAll("svg")].flatMap((picture) => [...picture.querySelectorAll("text")]
         .filter((name) => {
             const inner = name.getBoundingClientRect(), outer = picture.getBoundingClientRect();
-            return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.bottom > outer.bottom + 1;
+            return inner.left < outer.left - 1 || inner.right > outer.right + 1
+                || inner.bottom > outer.bottom + 1;
         }).map((name) => name.textContent))
 """
 
