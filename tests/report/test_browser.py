@@ -216,7 +216,7 @@ OUTSIDE = """
 
 @pytest.fixture(scope="module")
 def wordy(build, tmp_path_factory):
-    """Rows of long names that share a plan, and keys that hold hashes."""
+    """Rows of long names that share a plan, keys that hold hashes, and an error of one word."""
     builder = build(tmp_path_factory.mktemp("wordy") / "store")
     plans = [PruningPlan.without([place], LAYERS) for place in (1, 1, 1, 2, 3)]
     for method, plan in zip(("shortgpt", "simdiff_mssd", "simdiff_masd", "lorp", "wrp"), plans, strict=True):
@@ -226,12 +226,17 @@ def wordy(build, tmp_path_factory):
         units = builder.task(f"task {task}", 40, {"template": "0123456789abcdef" * 4})
         for place, plan in enumerate((dense, *dict.fromkeys(plans))):
             builder.score(plan, units, "acc", [1.0] * (30 - 9 * place) + [0.0] * (10 + 9 * place))
+    builder.variant("laco", PruningPlan.without([4], LAYERS), 1)
+    failed = units[0].for_plan(PruningPlan.without([4], LAYERS).plan_id)
+    builder.ledger.fail(failed.unit_id, f"RuntimeError: {'x' * 300}", "Traceback", 1)
     return write_report(builder.finish(), tmp_path_factory.mktemp("out")).html
 
 
 def test_no_name_leaves_its_picture_and_no_key_the_window(browser, wordy):
     tab = Tab(browser)
     tab.open(wordy, width=400)
+    tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert "x" * 300 in tab.run("document.body.innerText")
     assert tab.run("document.documentElement.scrollWidth") == 400
     assert tab.run("document.querySelectorAll('svg').length") > 2
     assert tab.run(OUTSIDE) == []

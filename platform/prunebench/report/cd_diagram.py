@@ -14,7 +14,7 @@ SIDE = 290.0
 TOP, STEP, BAR = 78.0, 17.0, 8.0
 MOST = 40
 """Names that are drawn, the best ones."""
-LETTERS = 34
+LETTERS = 30
 
 
 def cd_diagram(found: Ranking, title: str) -> Markup:
