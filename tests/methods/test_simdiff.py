@@ -12,7 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from prunebench.core.budget import Budget
 from prunebench.core.plan import PruningPlan
 from prunebench.errors import InputError, UnreachableError
-from prunebench.methods.alpha import AlphaPiece, Ranking, Scores, alpha_pieces, ternary_search
+from prunebench.methods.alpha import (
+    AlphaPiece,
+    Ranking,
+    Scores,
+    alpha_pieces,
+    nearest_change,
+    ternary_search,
+)
 from prunebench.methods.base import Measurements
 from prunebench.methods.simdiff import SimDiffMASD, SimDiffMSSD, SimDiffMSSDParams, SimDiffParams, _exact
 
@@ -407,6 +414,9 @@ def test_pieces_are_the_brute_force_at_every_alpha(lines, count, alpha):
         assert piece.removed != after.removed
     *_, inside = (piece for piece in pieces if piece.low <= alpha)
     assert brute_force(sim, diff, alpha, count) == inside.removed
+    ends = ([] if inside == pieces[0] else [inside.low]) + ([] if inside == pieces[-1] else [inside.high])
+    nearest = nearest_change(Ranking(Scores(sim, diff), range(len(lines))), alpha, count)
+    assert nearest == min(ends, key=lambda end: abs(end - alpha), default=None)
     for piece in pieces:
         for inside in (piece.low, (piece.low + piece.high) / 2):
             assert piece.removed == brute_force(sim, diff, inside, count)

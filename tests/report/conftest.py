@@ -160,7 +160,14 @@ class StoreBuilder:
         self.log.unit(done.unit, worker="w", host="h", seconds=1.0, attempt=1)
         self.ledger.commit(done)
 
-    def calibration(self, similarity_BB: np.ndarray, corpus_id: str = CORPUS, *, shard: bool = False) -> None:
+    def calibration(
+        self,
+        similarity_BB: np.ndarray,
+        corpus_id: str = CORPUS,
+        *,
+        shard: bool = False,
+        masd_L: Sequence[float] = (),
+    ) -> None:
         """Keep whole statistics of a calibration, or with `shard` a part of them."""
         source = sha256_json(
             {"weights": self.weights_id, "dtype": "float32", "attention": "sdpa", "corpus": corpus_id}
@@ -176,7 +183,7 @@ class StoreBuilder:
             cosine_attention_L=per_layer,
             cosine_mlp_L=per_layer,
             squared_change_L=per_layer,
-            absolute_change_L=per_layer,
+            absolute_change_L=np.array(masd_L) * 4096 * self.shape.hidden_size if masd_L else per_layer,
             feature_sum_LI=np.zeros((layers, features)),
             feature_square_LI=np.zeros((layers, features)),
             attention_sum_LA=np.zeros((layers, 4)),

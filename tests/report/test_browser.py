@@ -204,6 +204,44 @@ def test_nothing_but_tables_is_wider_than_the_window(tab, page, tmp_path, width)
     assert (tmp_path / "page.png").read_bytes()[:4] == b"\x89PNG"
 
 
+OUTSIDE = """
+    [...document.querySelectorAll("svg")].flatMap((picture) => [...picture.querySelectorAll("text")]
+        .filter((name) => {
+            const inner = name.getBoundingClientRect(), outer = picture.getBoundingClientRect();
+            return inner.left < outer.left - 1 || inner.right > outer.right + 1
+                || inner.bottom > outer.bottom + 1;
+        }).map((name) => name.textContent))
+"""
+
+
+@pytest.fixture(scope="module")
+def wordy(build, tmp_path_factory):
+    """Rows of long names that share a plan, keys that hold hashes, and an error of one word."""
+    builder = build(tmp_path_factory.mktemp("wordy") / "store")
+    plans = [PruningPlan.without([place], LAYERS) for place in (1, 1, 1, 2, 3)]
+    for method, plan in zip(("shortgpt", "simdiff_mssd", "simdiff_masd", "lorp", "wrp"), plans, strict=True):
+        builder.variant(method, plan, 1)
+    dense = builder.dense()
+    for task in range(3):
+        units = builder.task(f"task {task}", 40, {"template": "0123456789abcdef" * 4})
+        for place, plan in enumerate((dense, *dict.fromkeys(plans))):
+            builder.score(plan, units, "acc", [1.0] * (30 - 9 * place) + [0.0] * (10 + 9 * place))
+    builder.variant("laco", PruningPlan.without([4], LAYERS), 1)
+    failed = units[0].for_plan(PruningPlan.without([4], LAYERS).plan_id)
+    builder.ledger.fail(failed.unit_id, f"RuntimeError: {'x' * 300}", "Traceback", 1)
+    return write_report(builder.finish(), tmp_path_factory.mktemp("out")).html
+
+
+def test_no_name_leaves_its_picture_and_no_key_the_window(browser, wordy):
+    tab = Tab(browser)
+    tab.open(wordy, width=400)
+    tab.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert "x" * 300 in tab.run("document.body.innerText")
+    assert tab.run("document.documentElement.scrollWidth") == 400
+    assert tab.run("document.querySelectorAll('svg').length") > 2
+    assert tab.run(OUTSIDE) == []
+
+
 def test_without_its_script_the_page_still_reads(browser, page, tmp_path):
     plain = tmp_path / "plain.html"
     plain.write_text(page.read_text().replace("script-src 'sha256-", "script-src 'sha256-0"))

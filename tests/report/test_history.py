@@ -164,6 +164,20 @@ def test_simdiff_is_cut_at_the_alpha_that_its_search_found(planned):
     assert found["SimDiff-MSSD"].relative == pytest.approx(0.0005 / 0.1005)
 
 
+def test_simdiff_tells_the_nearest_alpha_at_which_other_layers_go(builder):
+    similarity_BB = np.full((LAYERS + 1, LAYERS + 1), 0.4)
+    for layer, value in enumerate([0.9, 0.8, 0.799, 0.7, 0.6, 0.5]):
+        similarity_BB[layer, layer + 1] = similarity_BB[layer + 1, layer] = value
+    builder.calibration(similarity_BB, CORPUS, masd_L=[0.0, math.log(3), 0.0, 0.0, 0.0, 0.0])
+    builder.score(builder.dense(), builder.task("text", 2), "acc", [1.0, 0.0])
+    given = {"params_json": '{"alpha":0.001}', **CALIBRATED}
+    builder.variant("simdiff_masd", PruningPlan.without([0, 1], LAYERS), 2, **given)
+    (one,) = margins(builder.finish())
+    # I_sim of 1 and 2 is 0.1 and 0.1005, their tails 1/4 and 1/2: alpha·(1/2 - 1/4) = (1 - alpha)·0.0005.
+    assert one.what == "importance less alpha at alpha 0.001 (others from 0.001996)"
+    assert (one.taken, one.left) == ("layer 1 (0.09965)", "layer 2 (0.0999)")
+
+
 def test_laco_is_cut_at_its_threshold_and_among_windows(planned):
     plan = PruningPlan.without([1], LAYERS)
     chosen = {"merge_layers": 2, "interval": 1, "threshold_below": 0.9, "output_similarity": 0.95}

@@ -98,8 +98,8 @@ def test_a_metric_that_is_no_number_is_shown_and_ranked_last_or_not_at_all(build
         builder.score(without(place), units, "acc", values)
     told = words(page_of(builder.finish(), tmp_path)[0])
     assert ("NaN" if math.isnan(odd) else "-∞") in told
-    assert "choose one of WRP, ShortGPT: none of 1 measure" in told
-    assert "WRP is best on 1 of 1 measure." in told
+    assert "no measure shows a row to be worse than its best: choose by what else counts." in told
+    assert "WRP has the best value." in told
 
 
 def test_a_store_whose_units_all_failed_has_a_page_that_says_so(builder, tmp_path):
@@ -129,7 +129,8 @@ def test_identical_scores_and_one_document_of_several_methods_are_all_best(build
         builder.variant(method, without(place), 1)
         builder.score(without(place), units, "acc", [1.0])
     told = words(page_of(builder.finish(), tmp_path)[0])
-    assert "ShortGPT, LoRP, WRP best on 1 of 1 measure; the documents are too few to tell rows apart." in told
+    assert "worse than its best (the documents are too few): choose by what else counts." in told
+    assert "ShortGPT, LoRP, WRP have the best value." in told
 
 
 def test_two_hundred_methods_are_drawn_by_their_best(build, tmp_path):
@@ -145,4 +146,6 @@ def test_two_hundred_methods_are_drawn_by_their_best(build, tmp_path):
     told = words(page_of(builder.finish(), tmp_path)[0])
     assert "200 rows at 1 budget" in told
     assert "the best 40 of 50" in told
-    assert re.search(r"choose one of method01\d \(the same plan as .*\), method02.* and \d+ more: none", told)
+    assert re.search(
+        r"choose one of method01\d \(the same plan as .*\), method02.* and \d+ more: no measure", told
+    )

@@ -162,20 +162,45 @@ def test_the_verdict_names_the_best_what_is_not_worse_and_how_many_are(builder):
     assert line.detectable.endswith("points")
     assert verdict.safe == ("ShortGPT", "LoRP")
     assert verdict.sentence == (
-        "choose one of ShortGPT, LoRP: none of 1 measure shows them to be worse than its best. "
-        "ShortGPT is best on 1 of 1 measure."
+        "choose one of ShortGPT, LoRP: no measure shows them to be worse than its best. "
+        "ShortGPT has the best value."
     )
+    assert verdict.price == (
+        "ShortGPT: 1.0k → 860 parameters (16.7 % of those in projections removed); "
+        "choice acc 90.0 ±3.0 → 80.0 ±4.0 %."
+    )
+
+
+def test_a_row_that_one_measure_puts_first_and_another_far_behind_is_named_with_its_fault(builder):
+    choice, text = builder.task("choice", 100), builder.task("text", 100)
+    builder.score(builder.dense(), choice, "acc", [1.0] * 90 + [0.0] * 10)
+    for place, (method, right, nats) in enumerate((("shortgpt", 80, 30.0), ("lorp", 82, 60.0))):
+        builder.variant(method, without(place), 1)
+        builder.score(without(place), choice, "acc", [1.0] * right + [0.0] * (100 - right))
+        builder.score(without(place), text, "perplexity", [-nats - i % 3 for i in range(100)], weight=10.0)
+    _, board, papers = read(builder.finish())
+    (verdict,) = verdicts(board, papers)
+    assert verdict.sentence == (
+        "choose ShortGPT: no measure shows it to be worse than its best, as some do of every other plan. "
+        "It is best on 1 of 2 measures. "
+        "LoRP is best on 1 of 2 measures, but shown to be worse by text perplexity. "
+        "Undecided by choice acc: no row is shown to be worse than the best there."
+    )
+    assert verdict.price.startswith("ShortGPT: ")
 
 
 @pytest.mark.parametrize(
     ("scores", "sentence"),
     [
         ({"shortgpt": 80}, "only one row has a value: there is nothing to choose."),
-        ({"shortgpt": 80, "lorp": 20}, "choose ShortGPT: best on 1 of 1 measure, and the only plan"),
-        ({"shortgpt": 80, "lorp": 80}, "choose one of ShortGPT, LoRP: none of 1 measure"),
+        (
+            {"shortgpt": 80, "lorp": 20},
+            "choose ShortGPT: no measure shows it to be worse than its best, as some do of every other plan.",
+        ),
         (
             {"shortgpt": 80, "lorp": 80},
-            "Of no use here: choice: acc % ↑, by which no row is shown to be worse",
+            "no measure shows a row to be worse than its best: choose by what else counts. "
+            "ShortGPT, LoRP have the best value.",
         ),
     ],
 )

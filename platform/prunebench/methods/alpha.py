@@ -8,7 +8,7 @@ It is evaluated in rational arithmetic, so that an alpha given and an alpha foun
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -116,6 +116,19 @@ class Ranking:
                 if rise > 0 and drop > 0:
                     crossings.add(Fraction(rise, rise + drop))
         return sorted(crossings)
+
+
+def nearest_change(ranking: Ranking, alpha: Fraction, count: int) -> Fraction | None:
+    """The end nearest to `alpha` of the interval in which the same `count` layers are removed as at it.
+
+    None where every alpha in [0, 1] removes the same.
+    """
+    own, points = ranking.lowest(alpha, count), ranking.breakpoints()
+    above = next((p for p in points if p > alpha and ranking.lowest(p, count) != own), None)
+    # What holds at a breakpoint holds up to the next: downwards the set ends where the first other one does.
+    down = [p for p in points if p <= alpha][::-1]
+    below = next((p for p, lower in pairwise(down) if ranking.lowest(lower, count) != own), None)
+    return min((p for p in (below, above) if p is not None), key=lambda p: abs(p - alpha), default=None)
 
 
 def alpha_pieces(scores: Scores, candidates: Sequence[int], count: int) -> list[AlphaPiece]:

@@ -6,15 +6,15 @@ from markupsafe import Markup
 
 from prunebench.report.metrics import counted
 from prunebench.report.ranks import Ranking
-from prunebench.report.svg import INK, figure, joined, scale, tag, text
+from prunebench.report.svg import INK, cut, figure, joined, scale, tag, text
 
-WIDTH = 760.0
-SIDE = 245.0
+WIDTH = 850.0
+SIDE = 290.0
 """Pixels for names on either side of the axis."""
 TOP, STEP, BAR = 78.0, 17.0, 8.0
 MOST = 40
 """Names that are drawn, the best ones."""
-LETTERS = 34
+LETTERS = 30
 
 
 def cd_diagram(found: Ranking, title: str) -> Markup:
@@ -87,7 +87,7 @@ def _name(found: Ranking, i: int, x: float, y: float, *, left: bool) -> Markup:
     """The name at the side, and a line from it to its place on the axis."""
     end = SIDE - 10 if left else WIDTH - SIDE + 10
     name, rank = found.names[i], f"{found.average[i]:.2f}"
-    shown = name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+    shown = cut(name, LETTERS)
     path = f"M{x:.1f} {TOP:.1f}L{x:.1f} {y:.1f}L{end:.1f} {y:.1f}"
     told = f"{shown}  {rank}" if left else f"{rank}  {shown}"
     return joined(

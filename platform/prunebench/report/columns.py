@@ -68,18 +68,15 @@ class MeanColumn:
         return f"{over} ({self.detail})" if self.detail else over
 
 
-def columns_of(
-    results: Iterable[Mapping[str, Any]], groups: Mapping[str, str] | None = None
-) -> tuple[Column, ...]:
+def columns_of(results: Iterable[Mapping[str, Any]], groups: Mapping[str, str]) -> tuple[Column, ...]:
     """The columns of one model's results: perplexities first, then by task, key and metric.
 
     `groups` has the group of each exam id; an exam without one stands alone.
     """
-    known = groups or {}
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in results:
         if row["exam_id"] is not None:
-            found[known.get(row["exam_id"], row["exam_id"]), row["metric"] or ""].append(row)
+            found[groups.get(row["exam_id"], row["exam_id"]), row["metric"] or ""].append(row)
     measured = {group for group, metric in found if metric}
     exams: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for (group, _), rows in found.items():

@@ -15,6 +15,7 @@ from prunebench.report.svg import (
     FAINT,
     NOTHING,
     Style,
+    cut,
     figure,
     joined,
     marker,
@@ -166,7 +167,7 @@ def _names(lines: Sequence[Line], frame: Frame) -> Markup:
         lead = f"M{x:.1f} {end:.1f}L{max(x, left - 12):.1f} {end:.1f}L{left - 3:.1f} {y:.1f}"
         leaving = f" ↑ {line.end.text}" if outside else ""
         brief, room = line.label.brief, NAME_LETTERS - len(leaving)
-        name = (brief if len(brief) <= room else brief[: room - 1] + "…") + leaving
+        name = cut(brief, room) + leaving
         if not outside:
             parts.append(tag("path", d=lead, fill="none", stroke=FAINT, stroke_width=0.5))
         sample = {"stroke": colour, "stroke_width": 1.8, "stroke_dasharray": dash}

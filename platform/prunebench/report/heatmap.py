@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from prunebench.core.stats import Array
-from prunebench.report.svg import FAINT, figure, joined, linear_ticks, scale, tag, text
+from prunebench.report.svg import FAINT, cut, figure, joined, linear_ticks, scale, tag, text
 
 # Anchors of cividis (Nuñez, Anderton and Renslow 2018): even lightness, equal for colour-blind readers.
 CIVIDIS = (
@@ -23,6 +23,8 @@ CIVIDIS = (
     "#fee838",
 )
 SIDE, LEFT, TOP, BAR = 400.0, 42.0, 34.0, 70.0
+LETTERS = 68
+"""Of a title, as many as the picture is wide."""
 TOLD = 64
 """Up to so many layers each cell says its value when it is pointed at."""
 
@@ -46,7 +48,7 @@ def heatmap(values: Array, title: str, axis: str, borders: Borders | None = None
     high = math.ceil(20 * float(known.max(initial=1))) / 20
     step = max(1, round(SIDE / size))
     side = step * size
-    parts = [text(4, 16, title, class_="head")]
+    parts = [tag("text", tag("title", title), cut(title, LETTERS), x=4, y=16, class_="head")]
     for i, j in np.ndindex(values.shape):
         value = float(values[i, j])
         cell = {"x": LEFT + j * step, "y": TOP + i * step, "width": step, "height": step}

@@ -7,6 +7,7 @@ ranking does not give back is left out rather than explained wrongly.
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from prunebench.config.params import parse_params
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.plan import PruningPlan
 from prunebench.core.stats import Array, CalibrationStats, WeightStats
+from prunebench.methods.alpha import Ranking, Scores, nearest_change
 from prunebench.methods.clusters import redundancy
 from prunebench.methods.depth import LastState, span_similarity
 from prunebench.methods.simdiff import SimDiff, SimDiffMASD, SimDiffMSSD
@@ -185,7 +187,10 @@ def _simdiff(method: SimDiff[Any], seen: Planned) -> Iterator[Cut]:
         }
         similarity_L, difference_L = method.scores(seen.calibration, parse_params(method, own))
         scores = (1 - alpha) * similarity_L - alpha * expit(-difference_L)
-        what = f"importance less alpha at alpha {alpha:.4g}"
+        ranking = Ranking(Scores(similarity_L, difference_L), sorted(seen.removed | seen.others))
+        end = nearest_change(ranking, Fraction(alpha), len(seen.removed))
+        others = "no other alpha removes other layers" if end is None else f"others from {float(end):.4g}"
+        what = f"importance less alpha at alpha {alpha:.4g} ({others})"
         yield Cut(what=what, scores=scores, taken=seen.removed, left=seen.others)
 
 

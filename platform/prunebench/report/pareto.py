@@ -11,7 +11,7 @@ from prunebench.report.metrics import Metric, millions
 from prunebench.report.papers import PaperTable
 from prunebench.report.plot import GAP, LOG_RATIO, Axis, Frame
 from prunebench.report.standing import quality_places
-from prunebench.report.svg import INK, Style, figure, joined, marker, style_of, tag, text
+from prunebench.report.svg import INK, Style, cut, figure, joined, marker, style_of, tag, text
 
 COSTS = {
     "prefill_ms": "prefill latency, ms",
@@ -21,6 +21,7 @@ COSTS = {
 }
 MORE_IS_BETTER = frozenset({"tokens_per_s"})
 WIDTH, RIGHT = 620.0, 215.0
+LETTERS = 24
 FAR = 30
 """Perplexities this many times the best are not drawn: they would hide the rest."""
 ALIKE = 0.005
@@ -207,7 +208,7 @@ def _legend(entries: Sequence[tuple[str, Style]], frame: Frame) -> Markup:
     parts = [line, text(left + 16, y + 4, "front; layers removed")]
     for name, style in entries:
         y += GAP
-        shown = name if len(name) <= 28 else name[:27] + "…"
+        shown = cut(name, LETTERS)
         parts += [
             marker(style.marker, left, y, style.colour),
             tag("text", tag("title", name), shown, x=left + 16, y=y + 4),

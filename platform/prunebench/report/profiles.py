@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from prunebench.report.plot import Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial, shown_value
-from prunebench.report.svg import figure, joined, marker, spread, style_of, tag, text
+from prunebench.report.svg import cut, figure, joined, marker, spread, style_of, tag, text
 from prunebench.report.trial_history import BLUE, GREEN, GREY, ORANGE, outcome
 
 WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 170.0
@@ -140,7 +140,7 @@ def _names(frame: Frame, goal: Goal, parameter: str, lines: Mapping[str, Sequenc
     for (name, place, _), y in zip(ordered, heights, strict=True):
         if name:
             style = style_of(place)
-            short = name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+            short = cut(name, LETTERS)
             parts += [
                 marker(style.marker, left + 4, y, style.colour),
                 tag("text", tag("title", name), short, x=left + 13, y=y + 4),

@@ -55,6 +55,11 @@ def text(
     return tag("text", content, x=x, y=y, text_anchor=anchor, class_=class_, **more)
 
 
+def cut(name: str, letters: int) -> str:
+    """The name, with its end left out where it is longer than so many letters."""
+    return name if len(name) <= letters else name[: letters - 1] + "…"
+
+
 def style_of(place: int, *, sanity: bool = False) -> Style:
     """The style of the place-th line: colour, dashes and marker have periods 6, 5 and 8, together 120."""
     colour = SANITY_COLOUR if sanity else PALETTE[place % len(PALETTE)]

@@ -8,9 +8,10 @@ from markupsafe import Markup
 
 from prunebench.report.plot import LEFT, TOP, Frame, value_axis, whole_axis
 from prunebench.report.studies import Goal, Study, Trial
-from prunebench.report.svg import FAINT, PALETTE, figure, joined, marker, spread, tag, text
+from prunebench.report.svg import FAINT, PALETTE, cut, figure, joined, marker, spread, tag, text
 
-WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 150.0
+WIDTH, HEIGHT, RIGHT = 560.0, 300.0, 190.0
+LETTERS = 26
 BAR, LABEL = 17.0, 190.0
 NAME = 14.0
 """Pixels from one name to the next."""
@@ -80,7 +81,8 @@ def _rule_line(frame: Frame, goal: Goal, rules: Sequence[Trial], taken: float) -
     line = tag("line", x1=LEFT, x2=edge, y1=y, y2=y, stroke=GREEN, stroke_width=1.4, stroke_dasharray="7 3")
     told = tag("title", f"{best.branch}, {best.rule}")
     height = y if abs(y - taken) >= NAME else taken - NAME if y < taken else taken + NAME
-    name = tag("text", told, f"rule {best.branch} {goal.shown(value)}", x=edge + 5, y=height + 4)
+    shown = cut(f"rule {best.branch}", LETTERS - 1 - len(goal.shown(value)))
+    name = tag("text", told, f"{shown} {goal.shown(value)}", x=edge + 5, y=height + 4)
     return line + name
 
 

@@ -40,6 +40,8 @@ class Verdict:
     safe: tuple[str, ...]
     """Rows that no line shows to be worse than its best; empty where no line can tell."""
     sentence: str
+    price: str
+    """What the row that the sentence names first costs; empty where it names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,11 @@ class _Source:
     """One column of one table of one budget."""
 
     what: str
+    plain: str
+    """The same without marks, for sentences."""
     metric: Metric
     place: int
+    dense: Row | None
     rows: Sequence[Row]
     detectable: float | None
     mute: bool
@@ -63,12 +68,14 @@ def verdicts(board: Board, papers: Sequence[PaperTable]) -> list[Verdict]:
             continue
         sources = [source for source in _sources(board, papers, number) if _known(source)]
         safe = _safe([source for source in sources if not source.mute])
+        first, sentence = _sentence(sources, safe)
         found.append(
             Verdict(
                 budget_layers=table.budget_layers,
                 lines=tuple(map(_line, sources)),
                 safe=tuple(safe),
-                sentence=_sentence(sources, safe),
+                sentence=sentence,
+                price=_price(sources, first) if first else "",
             )
         )
     return found
@@ -80,8 +87,11 @@ def _sources(board: Board, papers: Sequence[PaperTable], number: int) -> Iterato
         if paper.complete and not paper.recipe.borrowed:
             block = paper.blocks[number]
             place = len(paper.columns)
+            what = f"average of {counted(len(paper.columns), 'task')} ({paper.recipe.name})"
             yield _Source(
-                what=f"average of {counted(len(paper.columns), 'task')} ({paper.recipe.name})",
+                what=what,
+                plain=what,
+                dense=_dense(row for one in paper.blocks for row in one.rows),
                 metric=paper.recipe.average_metric,
                 place=place,
                 rows=block.rows,
@@ -96,6 +106,8 @@ def _sources(board: Board, papers: Sequence[PaperTable], number: int) -> Iterato
         column = board.columns[place]
         yield _Source(
             what=f"{column.name}: {column.metric.title}",
+            plain=f"{column.name} {column.metric.name}",
+            dense=_dense(row for one in board.tables for row in one.rows),
             metric=column.metric,
             place=place,
             rows=table.rows,
@@ -103,6 +115,10 @@ def _sources(board: Board, papers: Sequence[PaperTable], number: int) -> Iterato
             mute=place in table.mute,
             documents=column.num_examples,
         )
+
+
+def _dense(rows: Iterator[Row]) -> Row | None:
+    return next((row for row in rows if row.label.dense), None)
 
 
 def _pruned(source: _Source) -> list[Row]:
@@ -135,7 +151,9 @@ def _line(source: _Source) -> Line:
 
 
 def _worse_cells(source: _Source) -> list[Cell]:
-    """The cells that were shown to be worse than the best."""
+    """The cells that were shown to be worse than the best; none where documents are too few to show it."""
+    if source.mute:
+        return []
     cells = [row.all_cells[source.place] for row in _pruned(source)]
     return [cell for cell in cells if cell.holm is not None and not cell.tie and not cell.best]
 
@@ -151,40 +169,73 @@ def _safe(sources: Sequence[_Source]) -> list[str]:
     return [row.label.name for row in _pruned(sources[0]) if all(row.label.name in one for one in by_line)]
 
 
-def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> str:
+def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> tuple[str, str]:
+    """The row to look at first, empty where there is nothing to choose, and the sentence."""
     if not sources:
-        return "nothing has a value yet."
-    wins: dict[str, int] = {}
-    for source in sources:
-        for row in _pruned(source):
-            if row.all_cells[source.place].best:
-                wins[row.label.name] = wins.get(row.label.name, 0) + 1
+        return "", "nothing has a value yet."
+    wins = _wins(sources)
     if not wins:
-        return "only one row has a value: there is nothing to choose."
+        return "", "only one row has a value: there is nothing to choose."
     measures, most = counted(len(sources), "measure"), max(wins.values())
     leaders = [name for name, count in wins.items() if count == most]
-    if all(source.mute for source in sources):
-        return f"{names(leaders)} best on {most} of {measures}; the documents are too few to tell rows apart."
+    if not any(map(_worse_cells, sources)):
+        few = " (the documents are too few)" if all(source.mute for source in sources) else ""
+        return leaders[0], (
+            f"no measure shows a row to be worse than its best{few}: "
+            f"choose by what else counts. {names(leaders)} {_best(most, len(sources), len(leaders))}."
+        )
     rows = _pruned(sources[0])
     failing = [name for name in _alike(rows, leaders) if name not in safe]
     but = "".join(
-        f" {name} is best on {most}, but shown to be worse by {_worse(sources, name)}." for name in failing
+        f" {name} {_best(most, len(sources))}, but shown to be worse by {_worse(sources, name)}."
+        for name in failing
     )
-    if silent := [source.what for source in sources if not _worse_cells(source)]:
-        but += f" Of no use here: {', '.join(silent)}, by which no row is shown to be worse than the best."
+    if silent := [source.plain for source in sources if not _worse_cells(source)]:
+        but += f" Undecided by {', '.join(silent)}: no row is shown to be worse than the best there."
     if not safe:
-        return f"no row keeps up with the best on all of {measures}.{but}"
+        return leaders[0], f"no row keeps up with the best on all of {measures}.{but}"
     told = _alike(rows, sorted(safe, key=lambda name: -wins.get(name, 0)))
     first = next(iter(told))
-    best = f"best on {wins.get(first, 'none')} of {measures}"
+    best = _best(wins.get(first, 0), len(sources))
     if len(told) == 1:
-        return (
-            f"choose {told[first]}: {best}, and the only plan that none shows to be worse than its best.{but}"
+        return first, (
+            f"choose {told[first]}: no measure shows it to be worse than its best, as some do of every "
+            f"other plan. It {best}.{but}"
         )
-    return (
+    return first, (
         f"choose one of {names(list(told.values()))}: "
-        f"none of {measures} shows them to be worse than its best. {first} is {best}.{but}"
+        f"no measure shows them to be worse than its best. {first} {best}.{but}"
     )
+
+
+def _wins(sources: Sequence[_Source]) -> dict[str, int]:
+    """How many measures each row is the best on, of those that are on any."""
+    found: dict[str, int] = {}
+    for source in sources:
+        for row in _pruned(source):
+            if row.all_cells[source.place].best:
+                found[row.label.name] = found.get(row.label.name, 0) + 1
+    return found
+
+
+def _best(wins: int, measures: int, rows: int = 1) -> str:
+    if measures == 1:
+        return "has the best value" if rows == 1 else "have the best value"
+    return f"{'is' if rows == 1 else 'are each'} best on {wins or 'none'} of {measures} measures"
+
+
+def _price(sources: Sequence[_Source], name: str) -> str:
+    """What is left of the model and of each measure under one row."""
+    row = next(row for row in _pruned(sources[0]) if row.label.name == name)
+    dense = next((source.dense for source in sources if source.dense), None)
+    left = f"{dense.params_text} → {row.params_text} parameters" if dense else f"{row.params_text} parameters"
+    told = [f"{left} ({row.removed_text} % of those in projections removed)"]
+    for source in sources:
+        own = next(one for one in source.rows if one.label.name == name)
+        cells = [one.all_cells[source.place] for one in (source.dense, own) if one]
+        shown = [f"{cell.text} ±{cell.error}" if cell.error else cell.text for cell in cells]
+        told.append(f"{source.plain} {' → '.join(shown)}{' %' if source.metric.percent else ''}")
+    return f"{name}: {'; '.join(told)}."
 
 
 def _alike(rows: Sequence[Row], wanted: Sequence[str]) -> dict[str, str]:
@@ -202,7 +253,7 @@ def _alike(rows: Sequence[Row], wanted: Sequence[str]) -> dict[str, str]:
 def _worse(sources: Sequence[_Source], name: str) -> str:
     """The measures that show a row to be worse than their best."""
     shown = [
-        source.what
+        source.plain
         for source in sources
         for row in _pruned(source)
         if row.label.name == name and not source.mute
