@@ -178,13 +178,15 @@ def test_a_row_that_one_measure_puts_first_and_another_far_behind_is_named_with_
         builder.variant(method, without(place), 1)
         builder.score(without(place), choice, "acc", [1.0] * right + [0.0] * (100 - right))
         builder.score(without(place), text, "perplexity", [-nats - i % 3 for i in range(100)], weight=10.0)
+    builder.variant("laco", None, 1, status="unreachable", error="no")
     _, board, papers = read(builder.finish())
     (verdict,) = verdicts(board, papers)
     assert verdict.sentence == (
-        "choose ShortGPT: no measure shows it to be worse than its best, as some do of every other plan. "
-        "It is best on 1 of 2 measures. "
+        "choose ShortGPT: no measure shows it to be worse than its best, as some do of every other plan "
+        "that has all values. It is best on 1 of 2 measures. "
         "LoRP is best on 1 of 2 measures, but shown to be worse by text perplexity. "
-        "Undecided by choice acc: no row is shown to be worse than the best there."
+        "Undecided by choice acc: no row is shown to be worse than the best there. "
+        "Without a value of each measure, and so not judged: LaCo."
     )
     assert verdict.price.startswith("ShortGPT: ")
 
@@ -207,6 +209,34 @@ def test_a_row_that_one_measure_puts_first_and_another_far_behind_is_named_with_
 def test_the_verdict_says_where_there_is_no_choice(builder, scores, sentence):
     _, board, papers = read(scored(builder, scores))
     assert sentence in verdicts(board, papers)[0].sentence
+
+
+def test_many_tasks_are_spoken_for_by_averages_and_those_without_one_by_themselves(build, tmp_path):
+    builder = build(tmp_path / "whole", model="Llama-3.1-8B", shape=papers_store.LLAMA)
+    found = papers_store.ask(builder)
+    papers_store.zero_shot(builder, found, dict.fromkeys(papers_store.COMMON_SENSE, 40))
+    papers_store.perplexity(builder, found, windows=20)
+    papers_store.reasoning(builder, found)
+    _, board, papers = read(builder.finish())
+    lines = {line.what: line.documents for line in verdicts(board, papers)[0].lines}
+    assert lines == {
+        "average of 9 tasks (lorp, wrp)": "360",
+        "average of 8 tasks (simdiff)": "320",
+        "wikitext2: perplexity ↓": "20",
+        "aime25: acc % ↑": "30",
+        "gpqa_diamond: acc % ↑": "198",
+    }
+    # Without COPA and BoolQ no paper's average exists: the mean of all stands for the tasks.
+    builder = build(tmp_path / "part", model="Llama-3.1-8B", shape=papers_store.LLAMA)
+    found = papers_store.ask(builder)
+    some = [name for name in papers_store.COMMON_SENSE if name not in {"copa", "boolq"}]
+    papers_store.zero_shot(builder, found, dict.fromkeys(some, 40))
+    papers_store.perplexity(builder, found, windows=20)
+    _, board, papers = read(builder.finish())
+    assert {line.what: line.documents for line in verdicts(board, papers)[0].lines} == {
+        "wikitext2: perplexity ↓": "20",
+        "mean of 9 tasks: acc_norm % ↑": "360",
+    }
 
 
 def test_the_verdict_of_a_store_whose_units_all_failed_says_that_nothing_has_a_value(builder):

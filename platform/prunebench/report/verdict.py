@@ -1,16 +1,15 @@
 """Which row to choose at which budget, and how sure that is: what the page says first of a model."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prunebench.report.board import Board, Cell, Row
+from prunebench.report.board import Board, Row
+from prunebench.report.measures import Measure, measures
 from prunebench.report.metric_test import detectable_text
-from prunebench.report.metrics import HOLE, Metric, counted
+from prunebench.report.metrics import HOLE
 from prunebench.report.papers import PaperTable
-from prunebench.report.standing import quality_places
 
-MOST_LINES = 6
-"""Tasks that get a line of their own; beyond it their averages and the perplexities speak for them."""
 MOST_NAMES = 6
 
 
@@ -44,29 +43,13 @@ class Verdict:
     """What the row that the sentence names first costs; empty where it names none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """One column of one table of one budget."""
-
-    what: str
-    plain: str
-    """The same without marks, for sentences."""
-    metric: Metric
-    place: int
-    dense: Row | None
-    rows: Sequence[Row]
-    detectable: float | None
-    mute: bool
-    documents: int | None
-
-
 def verdicts(board: Board, papers: Sequence[PaperTable]) -> list[Verdict]:
     """One for each budget at which something was pruned."""
     found = []
     for number, table in enumerate(board.tables):
         if not table.budget_layers:
             continue
-        sources = [source for source in _sources(board, papers, number) if _known(source)]
+        sources = [source for source in measures(board, papers, number) if source.known]
         safe = _safe([source for source in sources if not source.mute])
         first, sentence = _sentence(sources, safe)
         found.append(
@@ -81,56 +64,8 @@ def verdicts(board: Board, papers: Sequence[PaperTable]) -> list[Verdict]:
     return found
 
 
-def _sources(board: Board, papers: Sequence[PaperTable], number: int) -> Iterator[_Source]:
-    table = board.tables[number]
-    for paper in papers:
-        if paper.complete and not paper.recipe.borrowed:
-            block = paper.blocks[number]
-            place = len(paper.columns)
-            what = f"average of {counted(len(paper.columns), 'task')} ({paper.recipe.name})"
-            yield _Source(
-                what=what,
-                plain=what,
-                dense=_dense(row for one in paper.blocks for row in one.rows),
-                metric=paper.recipe.average_metric,
-                place=place,
-                rows=block.rows,
-                detectable=block.tests.detectable[place],
-                mute=place in block.tests.mute,
-                documents=sum(column.num_examples or 0 for column in paper.columns),
-            )
-    places = quality_places(board)
-    if len(places) > MOST_LINES:
-        places = [place for place in places if not board.columns[place].metric.averages][:MOST_LINES]
-    for place in places:
-        column = board.columns[place]
-        yield _Source(
-            what=f"{column.name}: {column.metric.title}",
-            plain=f"{column.name} {column.metric.name}",
-            dense=_dense(row for one in board.tables for row in one.rows),
-            metric=column.metric,
-            place=place,
-            rows=table.rows,
-            detectable=table.detectable[place] if table.detectable else None,
-            mute=place in table.mute,
-            documents=column.num_examples,
-        )
-
-
-def _dense(rows: Iterator[Row]) -> Row | None:
-    return next((row for row in rows if row.label.dense), None)
-
-
-def _pruned(source: _Source) -> list[Row]:
-    return [row for row in source.rows if not row.label.dense]
-
-
-def _known(source: _Source) -> bool:
-    return any(row.all_cells[source.place].value is not None for row in _pruned(source))
-
-
-def _line(source: _Source) -> Line:
-    rows = _pruned(source)
+def _line(source: Measure) -> Line:
+    rows = source.pruned
     cells = [row.all_cells[source.place] for row in rows]
     best = [row for row, cell in zip(rows, cells, strict=True) if cell.best]
     if not best and len([cell for cell in cells if cell.value is not None]) == 1:
@@ -144,63 +79,58 @@ def _line(source: _Source) -> Line:
         error=told.error if told else "",
         retained=told.retained_text if told else "",
         alike="too few documents to tell" if source.mute else names(alike) or "no other row",
-        worse=HOLE if source.mute else str(len(_worse_cells(source))),
+        worse=HOLE if source.mute else str(len(source.worse)),
         detectable=detectable_text(source.metric, source.detectable),
         documents=HOLE if source.documents is None else str(source.documents),
     )
 
 
-def _worse_cells(source: _Source) -> list[Cell]:
-    """The cells that were shown to be worse than the best; none where documents are too few to show it."""
-    if source.mute:
-        return []
-    cells = [row.all_cells[source.place] for row in _pruned(source)]
-    return [cell for cell in cells if cell.holm is not None and not cell.tie and not cell.best]
-
-
-def _safe(sources: Sequence[_Source]) -> list[str]:
+def _safe(sources: Sequence[Measure]) -> list[str]:
     """Names of rows that are the best or not shown worse wherever documents can tell."""
     if not sources:
         return []
     by_line = [
-        {row.label.name for row in _pruned(source) if (cell := row.all_cells[source.place]).best or cell.tie}
+        {row.label.name for row in source.pruned if (cell := row.all_cells[source.place]).best or cell.tie}
         for source in sources
     ]
-    return [row.label.name for row in _pruned(sources[0]) if all(row.label.name in one for one in by_line)]
+    return [row.label.name for row in sources[0].pruned if all(row.label.name in one for one in by_line)]
 
 
-def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> tuple[str, str]:
+def _sentence(sources: Sequence[Measure], safe: Sequence[str]) -> tuple[str, str]:
     """The row to look at first, empty where there is nothing to choose, and the sentence."""
     if not sources:
         return "", "nothing has a value yet."
     wins = _wins(sources)
     if not wins:
         return "", "only one row has a value: there is nothing to choose."
-    measures, most = counted(len(sources), "measure"), max(wins.values())
+    most = max(wins.values())
     leaders = [name for name, count in wins.items() if count == most]
-    if not any(map(_worse_cells, sources)):
+    if not any(source.worse for source in sources):
         few = " (the documents are too few)" if all(source.mute for source in sources) else ""
         return leaders[0], (
             f"no measure shows a row to be worse than its best{few}: "
             f"choose by what else counts. {names(leaders)} {_best(most, len(sources), len(leaders))}."
         )
-    rows = _pruned(sources[0])
+    rows = sources[0].pruned
     failing = [name for name in _alike(rows, leaders) if name not in safe]
     but = "".join(
         f" {name} {_best(most, len(sources))}, but shown to be worse by {_worse(sources, name)}."
         for name in failing
     )
-    if silent := [source.plain for source in sources if not _worse_cells(source)]:
+    if silent := [source.plain for source in sources if not source.worse]:
         but += f" Undecided by {', '.join(silent)}: no row is shown to be worse than the best there."
+    if unjudged := _unjudged(sources):
+        but += f" Without a value of each measure, and so not judged: {names(unjudged)}."
     if not safe:
-        return leaders[0], f"no row keeps up with the best on all of {measures}.{but}"
+        return leaders[0], f"no row keeps up with the best on all of {len(sources)} measures.{but}"
     told = _alike(rows, sorted(safe, key=lambda name: -wins.get(name, 0)))
     first = next(iter(told))
     best = _best(wins.get(first, 0), len(sources))
     if len(told) == 1:
+        others = "every other plan that has all values" if unjudged else "every other plan"
         return first, (
-            f"choose {told[first]}: no measure shows it to be worse than its best, as some do of every "
-            f"other plan. It {best}.{but}"
+            f"choose {told[first]}: no measure shows it to be worse than its best, as some do of {others}. "
+            f"It {best}.{but}"
         )
     return first, (
         f"choose one of {names(list(told.values()))}: "
@@ -208,25 +138,36 @@ def _sentence(sources: Sequence[_Source], safe: Sequence[str]) -> tuple[str, str
     )
 
 
-def _wins(sources: Sequence[_Source]) -> dict[str, int]:
+def _wins(sources: Sequence[Measure]) -> dict[str, int]:
     """How many measures each row is the best on, of those that are on any."""
     found: dict[str, int] = {}
     for source in sources:
-        for row in _pruned(source):
+        for row in source.pruned:
             if row.all_cells[source.place].best:
                 found[row.label.name] = found.get(row.label.name, 0) + 1
     return found
 
 
-def _best(wins: int, measures: int, rows: int = 1) -> str:
-    if measures == 1:
+def _unjudged(sources: Sequence[Measure]) -> list[str]:
+    """Names of rows that lack a value of some measure."""
+    found: dict[str, None] = {}
+    for source in sources:
+        for row in source.pruned:
+            value = row.all_cells[source.place].value
+            if value is None or math.isnan(value):
+                found[row.label.name] = None
+    return list(found)
+
+
+def _best(wins: int, of: int, rows: int = 1) -> str:
+    if of == 1:
         return "has the best value" if rows == 1 else "have the best value"
-    return f"{'is' if rows == 1 else 'are each'} best on {wins or 'none'} of {measures} measures"
+    return f"{'is' if rows == 1 else 'are each'} best on {wins or 'none'} of {of} measures"
 
 
-def _price(sources: Sequence[_Source], name: str) -> str:
+def _price(sources: Sequence[Measure], name: str) -> str:
     """What is left of the model and of each measure under one row."""
-    row = next(row for row in _pruned(sources[0]) if row.label.name == name)
+    row = next(row for row in sources[0].pruned if row.label.name == name)
     dense = next((source.dense for source in sources if source.dense), None)
     left = f"{dense.params_text} → {row.params_text} parameters" if dense else f"{row.params_text} parameters"
     told = [f"{left} ({row.removed_text} % of those in projections removed)"]
@@ -250,12 +191,12 @@ def _alike(rows: Sequence[Row], wanted: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _worse(sources: Sequence[_Source], name: str) -> str:
+def _worse(sources: Sequence[Measure], name: str) -> str:
     """The measures that show a row to be worse than their best."""
     shown = [
         source.plain
         for source in sources
-        for row in _pruned(source)
+        for row in source.pruned
         if row.label.name == name and not source.mute
         if not ((cell := row.all_cells[source.place]).best or cell.tie)
     ]
