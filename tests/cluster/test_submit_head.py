@@ -119,8 +119,10 @@ def test_ctrl_c_leaves_a_followed_job_alone(guarded, write_config, tmp_path):
     config = write_config("slow.yaml", budgets=[1, 2, 3])
     store = tmp_path / "store"
     words = ["submit", str(config), "--address", guarded, "--store", str(store)]
+    # A shell that runs the tests in the background lets its children ignore Ctrl-C.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     process = subprocess.Popen(
-        [sys.executable, "-c", f"from prunebench.cli import main; main({[*words, '--follow']!r})"],
+        [sys.executable, "-c", f"{hears}; from prunebench.cli import main; main({[*words, '--follow']!r})"],
         cwd=ROOT, env=without_ray(RAY_AUTH_TOKEN=TOKEN),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

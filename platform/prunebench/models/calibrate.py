@@ -238,8 +238,9 @@ class _Moments:
         """Add the linear module's input, of shape (T, width)."""
         for part in x.split(max(1, _chunk_elements(x) // x.shape[1])):
             part = part.float()
-            self.sums[0] += part.sum(0)
-            self.sums[1] += part.square().sum(0)
+            # A block of a model over several GPUs may lie on another one than the sums.
+            self.sums[0] += part.sum(0).to(self.sums.device)
+            self.sums[1] += part.square().sum(0).to(self.sums.device)
 
 
 def _stacked(moments: Sequence[_Moments]) -> tuple[Array, Array]:
