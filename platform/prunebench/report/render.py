@@ -7,6 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from prunebench.core.collector import uncollected
 from prunebench.core.text import harmless
 from prunebench.errors import ResourceError
 from prunebench.report.board import Board, BudgetTable
@@ -87,6 +88,7 @@ class Section:
     parts: Parts
 
 
+@uncollected()
 def write_report(store: Path, out: Path) -> ReportPaths:
     """Write index.html, published.html and leaderboard.csv, .md and .tex into the folder `out`.
 

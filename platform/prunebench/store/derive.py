@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from prunebench.core.collector import uncollected
 from prunebench.core.fingerprint import canonical_json
 from prunebench.store.aggregate import aggregate, standard_error
 from prunebench.store.append import parquet_bytes, store_lock, write_atomic
@@ -190,7 +191,7 @@ def derive_results(root: Path) -> pd.DataFrame:
         InputError: not a store, or a damaged file, named.
         ResourceError: the disk refused; the former results stay.
     """
-    with store_lock(check_store(root)):
+    with store_lock(check_store(root)), uncollected():
         table = table_of(RESULTS, _result_rows(root))
         # Always under the one name: a reader that has listed the folder finds what it listed, old or new.
         (root / "results").mkdir(exist_ok=True)
