@@ -6,6 +6,7 @@ import pytest
 
 import papers_store
 from browser import Browser, Tab, chromium
+from prunebench.core.fingerprint import sha256_text
 from prunebench.core.plan import PruningPlan
 from prunebench.report.render import write_report
 from prunebench.store.read import read_results
@@ -156,6 +157,29 @@ def test_filters_leave_what_was_asked_for_and_the_dense_row(tab):
         choose(tab, name, "")
     assert (len(rows(tab)), len(rows(tab, 1))) == (5, 4)
     assert "choice & more" in tab.run(heads)[0]
+
+
+def test_of_two_models_the_filter_leaves_one(browser, build, tmp_path):
+    builder = build(tmp_path / "store")
+    for model in ("one", "two & more"):
+        builder.model, builder.weights_id = model, sha256_text(model)
+        units = builder.task("choice", 40)
+        builder.score(builder.dense(), units, "acc", [1.0] * 40)
+        builder.variant("shortgpt", PruningPlan.without([1], LAYERS), 1)
+        builder.score(PruningPlan.without([1], LAYERS), units, "acc", [1.0] * 30 + [0.0] * 10)
+    page = write_report(builder.finish(), tmp_path / "out").html
+    tab = Tab(browser)
+    tab.open(page)
+    seen = """[...document.querySelectorAll("section[data-model]")]
+        .filter((one) => one.getClientRects().length).map((one) => one.querySelector("h2").innerText)"""
+    assert tab.run(seen) == ["one", "two & more"]
+    choose(tab, "model", "two & more")
+    assert tab.run(seen) == ["two & more"]
+    assert tab.run("document.querySelector('#filters output').textContent") == "2 of 4 rows"
+    other = Tab(browser)
+    other.open(page, tab.run("location.hash"))
+    assert other.run(seen) == ["two & more"]
+    assert tab.errors == other.errors == []
 
 
 def test_a_number_tells_its_key_its_plan_and_its_documents_and_the_address_keeps_it(
