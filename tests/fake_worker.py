@@ -8,7 +8,32 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, UnitDone, WorkItem
+from prunebench.core.plan import PruningPlan
+from prunebench.core.unit import EvaluateItem, Failed, Message, Sample, Unit, UnitDone, WorkItem
+
+PLANS = tuple(PruningPlan.without([i], 12) for i in range(12))
+
+
+def items(ranges: int, plans: tuple[PruningPlan, ...] = PLANS) -> list[EvaluateItem]:
+    """Every plan on every range of one document."""
+    units = [
+        Unit(
+            weights_id="w",
+            tokenizer_hash="t",
+            plan_id="",
+            task="fake",
+            task_version="1",
+            recipe="{}",
+            document_hash=str(start),
+            start=start,
+            stop=start + 1,
+            dtype="float32",
+            attention="sdpa",
+            scorer_version="1",
+        )
+        for start in range(ranges)
+    ]
+    return [EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=plans) for unit in units]
 
 
 class FakeWorker:

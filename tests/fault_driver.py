@@ -9,39 +9,15 @@ import signal
 import sys
 from pathlib import Path
 
-from fake_worker import FakeWorker
+from fake_worker import FakeWorker, items
 from prunebench.cli import _interrupt
-from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import EvaluateItem, Unit
+from prunebench.core.unit import EvaluateItem
 from prunebench.errors import PrunebenchError
 from prunebench.pipeline.executor import Executor, LocalExecutor
 from prunebench.pipeline.progress import Silent
 from prunebench.pipeline.session import open_session
 
-PLANS = tuple(PruningPlan.without([i], 12) for i in range(12))
 RANGES = 3
-
-
-def items() -> list[EvaluateItem]:
-    """Every plan on every range."""
-    units = [
-        Unit(
-            weights_id="w",
-            tokenizer_hash="t",
-            plan_id="",
-            task="fake",
-            task_version="1",
-            recipe="{}",
-            document_hash=str(start),
-            start=start,
-            stop=start + 1,
-            dtype="float32",
-            attention="sdpa",
-            scorer_version="1",
-        )
-        for start in range(RANGES)
-    ]
-    return [EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS) for unit in units]
 
 
 def executor(address: str, orders: str, workers: int, waits: list[float]) -> Executor:
@@ -68,7 +44,7 @@ def main() -> int:
                 EvaluateItem(
                     model=item.model, kind=item.kind, unit=item.unit, documents=(), plans=tuple(plans)
                 )
-                for item in items()
+                for item in items(RANGES)
                 if (plans := [p for p in item.plans if item.unit.for_plan(p.plan_id).unit_id not in present])
             ]
             session.work("units", left, sum(len(item.plans) for item in left))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fake_worker
 import fault_driver
 import prunebench
 from prunebench.store.diff import diff
@@ -18,8 +19,8 @@ from prunebench.store.read import read_failures, read_runs, units_present
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SCRIPT = Path(fault_driver.__file__)
-PLANS = [plan.plan_id for plan in fault_driver.PLANS]
-UNITS = [fault_driver.items()[0].unit.for_plan(plan).unit_id for plan in PLANS]
+PLANS = [plan.plan_id for plan in fake_worker.PLANS]
+UNITS = [fake_worker.items(1)[0].unit.for_plan(plan).unit_id for plan in PLANS]
 """Of the first range."""
 STORE_BYTES = 80 << 20
 QUICK = {

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import EvaluateItem, Unit
+from fake_worker import PLANS, items
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 DASHBOARD = Path(__file__).parents[2] / "configs" / "grafana" / "prunebench.json"
-PLANS = tuple(PruningPlan.without([i], 12) for i in range(3))
 
 
 def served() -> str:
@@ -40,24 +38,9 @@ def test_a_run_is_seen_on_the_metrics_port(ray_cluster, tmp_path):
     from prunebench.cluster.executor import RayExecutor
     from prunebench.cluster.placement import Placement
 
-    unit = Unit(
-        weights_id="w",
-        tokenizer_hash="t",
-        plan_id="",
-        task="fake",
-        task_version="1",
-        recipe="{}",
-        document_hash="0",
-        start=0,
-        stop=1,
-        dtype="float32",
-        attention="sdpa",
-        scorer_version="1",
-    )
     before = counted(served())
     executor = RayExecutor("fake_worker:FakeWorker", (str(tmp_path),), Placement(workers=1, threads=1))
-    item = EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS)
-    list(executor.run([item]))
+    list(executor.run(items(1, PLANS[:3])))
     executor.close()
     deadline = time.monotonic() + 60
     now: dict[str, float] = {}

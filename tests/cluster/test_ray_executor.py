@@ -4,34 +4,11 @@ import time
 
 import pytest
 
-from prunebench.core.plan import PruningPlan
-from prunebench.core.unit import EvaluateItem, Failed, Unit, UnitDone
+from fake_worker import PLANS, items
+from prunebench.core.unit import Failed, UnitDone
 from prunebench.errors import ResourceError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
-
-PLANS = tuple(PruningPlan.without([i], 12) for i in range(12))
-
-
-def items(ranges=4):
-    units = [
-        Unit(
-            weights_id="w",
-            tokenizer_hash="t",
-            plan_id="",
-            task="fake",
-            task_version="1",
-            recipe="{}",
-            document_hash=str(start),
-            start=start,
-            stop=start + 1,
-            dtype="float32",
-            attention="sdpa",
-            scorer_version="1",
-        )
-        for start in range(ranges)
-    ]
-    return [EvaluateItem(model="m", kind="fake", unit=unit, documents=(), plans=PLANS) for unit in units]
 
 
 def all_ids(ranges=4):

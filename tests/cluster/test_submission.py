@@ -175,7 +175,9 @@ def test_what_is_not_sent_is_refused(write, changes, sentence):
 
 def test_models_of_the_cluster_of_the_hub_and_of_the_package_are_not_sent(write):
     for model in ("/shared/models/m", "~/m", "org/model", "builtin:smollm2-135m"):
-        content_of(write(models=[{"path": model, "dtype": "float32"}]))
+        name, content = content_of(write(models=[{"path": model, "dtype": "float32"}]))
+        own = {name, "pyproject.toml", "jobs/benchmark.py"}
+        assert {file for file in content if not file.startswith("platform/prunebench/")} == own
 
 
 def test_more_than_90_mib_are_refused_with_the_five_largest_files(write, tmp_path):

@@ -13,11 +13,9 @@ class Target(Protocol):
 
     def render(self, job: Job) -> tuple[str, str]:
         """File name and text."""
-        ...
 
     def validate(self, text: str) -> None:
         """Raise InputError for a wrong file."""
-        ...
 
 
 TARGETS: dict[str, Target] = {"ray": launcher, "kuberay": kuberay, "slurm": slurm}
