@@ -4,7 +4,7 @@ A part is durable before the files that it replaces are deleted, so a crash betw
 doubles a key.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -100,23 +100,29 @@ class KeyedWriter:
         self._root, self._table = root, table
         self._parts: dict[str, frozenset[str]] = {}
         self._unfolded: dict[str, pa.Table] = {}
-        self._known = self.present()
+        self._known: set[str] = set()
+        self.present()
 
     def present(self) -> set[str]:
         """The keys that are there, by any driver so far."""
-        self._known = retry_when_folded(lambda: self._keys_of(self._table.files(self._root)))
+
+        def read() -> set[str]:
+            files = self._table.files(self._root)
+            self._read_parts(files)
+            return {path.stem for path in files if not is_part(path)}.union(*self._parts.values())
+
+        self._known = retry_when_folded(read)
         return set(self._known)
 
-    def _keys_of(self, files: Iterable[Path]) -> set[str]:
-        keys: set[str] = set()
-        for path in files:
-            if not is_part(path):
-                keys.add(path.stem)
-                continue
-            if path.name not in self._parts:
-                self._parts[path.name] = self._table.keys_of_part(path)
-            keys |= self._parts[path.name]
-        return keys
+    def _read_parts(self, files: Sequence[Path]) -> None:
+        """Know the keys of every part in a listing of the folder, and forget the parts that were merged."""
+        parts = {path.name: path for path in files if is_part(path)}
+        self._parts = {name: keys for name, keys in self._parts.items() if name in parts}
+        for name in parts.keys() - self._parts.keys():
+            keys = self._parts[name] = self._table.keys_of_part(parts[name])
+            # Of equal texts one is kept: the part's, in the place of those of this driver's commits.
+            self._known -= keys
+            self._known |= keys
 
     def commit(self, key: str, rows: pa.Table) -> bool:
         """Write the rows of a key; False when they were there already.
@@ -139,7 +145,8 @@ class KeyedWriter:
         singles = [path for path in files if not is_part(path)]
         if not singles:
             return 0
-        seen = self._keys_of(path for path in files if is_part(path))
+        self._read_parts(files)
+        seen = {path.stem for path in singles if any(path.stem in keys for keys in self._parts.values())}
         rows = self._table.read(singles, seen, self._unfolded)
         folder = self._root / self._table.folder
         if rows.num_rows:
