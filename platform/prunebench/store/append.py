@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -128,12 +128,20 @@ def read_lines(path: Path, *names: str) -> Iterator[dict]:
     """
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], 1):
-        try:
-            data = json.loads(line)
-            data = {**data, **{name: data[name] for name in names}}
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path} is damaged in line {number}: {MEND}") from error
-        yield data
+        yield parsed_line(path, number, line, names)
+
+
+def parsed_line(path: Path, number: int, line: bytes, names: Sequence[str]) -> dict[str, Any]:
+    """One JSON line of a file, the `number`-th from 1.
+
+    Raises:
+        InputError: it is damaged, or lacks one of `names`.
+    """
+    try:
+        data = json.loads(line)
+        return {**data, **{name: data[name] for name in names}}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is damaged in line {number}: {MEND}") from error
 
 
 @contextmanager

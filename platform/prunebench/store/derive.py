@@ -6,23 +6,24 @@ variant that a run asked an exam of, and for whatever has samples: what is missi
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from prunebench.core.collector import uncollected
 from prunebench.core.fingerprint import canonical_json
 from prunebench.store.aggregate import aggregate, standard_error
 from prunebench.store.append import parquet_bytes, store_lock, write_atomic
 from prunebench.store.artifacts import load_exam
-from prunebench.store.exams import Exam, Score, add_scores
+from prunebench.store.asked import Asked, read_asked
+from prunebench.store.exams import STATED, Exam, Score, add_scores
 from prunebench.store.layout import RESULTS_FILE, check_store
-from prunebench.store.read import read_failures, run_lines, variants_table
-from prunebench.store.schema import RESULTS, table_of
+from prunebench.store.read import read_failures, variants_table
+from prunebench.store.schema import RESULTS, SCHEMA_VERSION
 
 __all__ = ["aggregate", "derive_results", "standard_error"]
 
@@ -47,48 +48,24 @@ MODEL = ("weights_id", "dtype", "attention")
 """What a variant and an exam have to share."""
 
 
-@dataclass(slots=True)
-class Asked:
-    """What the runs say: who asked what, and how each unit came about."""
+class Row(NamedTuple):
+    """What a result has of its own; the rest is its variant's and its exam's."""
 
-    runs_of_exam: dict[str, dict[str, frozenset[str] | None]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    """Exam id -> run id -> the plans that the run asked it of; None for all."""
-    runs_of_variant: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Variant key -> the runs that asked about it, the last one last."""
-    started: dict[str, str] = field(default_factory=dict)
-    units: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Unit id -> its last event, with the run's id."""
-
-    def last(self, variant: Mapping[str, Any]) -> str | None:
-        """The last run that asked about the variant."""
-        return next(reversed(self.runs_of_variant.get(variant["variant_key"], [])), None)
-
-    def last_under(self, variant: Mapping[str, Any], exam: str) -> str | None:
-        """The last run that asked the exam of the variant; without a plan it is asked what any plan is."""
-        plans, plan_id = self.runs_of_exam.get(exam, {}), variant["plan_id"]
-        for run in reversed(self.runs_of_variant.get(variant["variant_key"], [])):
-            only = plans.get(run, frozenset())
-            if only is None or plan_id in only or (only and not plan_id):
-                return run
-        return None
-
-
-def _read_asked(root: Path) -> Asked:
-    asked = Asked()
-    for run_id, lines in run_lines(root):
-        asked.started[run_id] = lines[0]["started_at"]
-        for line in lines:
-            if line["event"] == "variant":
-                asked.runs_of_variant[line["variant_key"]].append(run_id)
-            elif line["event"] == "exam":
-                plan_ids = line.get("plan_ids")
-                only = None if plan_ids is None else frozenset(plan_ids)
-                asked.runs_of_exam[line["exam_id"]][run_id] = only
-            elif line["event"] == "unit":
-                asked.units[line["unit_id"]] = {**line, "run_id": run_id}
-    return asked
+    variant_key: str
+    status: str
+    error: str | None
+    warnings_json: str
+    run_id: str | None
+    exam_id: str | None = None
+    metric: str | None = None
+    value: float | None = None
+    stderr: float | None = None
+    num_examples: int = 0
+    wall_seconds: float | None = None
+    created_at: str | None = None
+    """ISO time in UTC."""
+    units_done: int | None = None
+    units_total: int | None = None
 
 
 def _read_exams(root: Path, asked: Asked) -> dict[str, Exam]:
@@ -102,47 +79,45 @@ def _read_exams(root: Path, asked: Asked) -> dict[str, Exam]:
 
 def _rows_of_pair(
     variant: dict[str, Any], name: str, exam: Exam, asked: Asked, errors: dict[str, str]
-) -> Iterator[dict]:
+) -> Iterator[Row]:
     """The rows of one variant under one exam, one a metric."""
     plan_id = variant["plan_id"] if variant["status"] == "ok" else None
     missing = exam.missing(plan_id) if plan_id else []
     done = exam.done_by(plan_id)
     events = [asked.units[u] for u in done.values() if u in asked.units]
-    last = max(events, key=lambda event: (event["at"], event["run_id"]), default=None)
-    run_id = last["run_id"] if last else asked.last_under(variant, name)
-    at = last["at"] if last else asked.started.get(run_id or "")
-    status = variant["status"] if not plan_id else "incomplete" if missing else "ok"
-    row = {
-        **{column: variant[column] for column in COPIED},
-        **exam.stated,
-        "exam_id": name,
-        "run_id": run_id,
-        "wall_seconds": sum(event["seconds"] for event in events) if events else None,
-        "created_at": datetime.fromisoformat(at) if at else None,
-        "status": status,
-        "error": variant["error"] or next((errors[u] for u in missing if u in errors), None),
-        "units_done": len(done),
-        "units_total": len(exam.units),
-    }
+    last = max(events, default=None)
+    run_id = last.run_id if last else asked.last_under(variant, name)
+    row = Row(
+        variant_key=variant["variant_key"],
+        exam_id=name,
+        run_id=run_id,
+        wall_seconds=sum(event.seconds for event in events) if events else None,
+        created_at=last.at if last else asked.started.get(run_id or ""),
+        status=variant["status"] if not plan_id else "incomplete" if missing else "ok",
+        error=variant["error"] or next((errors[u] for u in missing if u in errors), None),
+        units_done=len(done),
+        units_total=len(exam.units),
+        warnings_json=variant["warnings_json"],
+    )
     for metric in sorted(exam.metrics) or [None]:
         score = exam.scores.get((plan_id, metric)) if plan_id and metric else None
-        if score is None and status == "ok":
+        if score is None:
+            if row.status != "ok":
+                yield row._replace(metric=metric)
             continue
-        told = score if status == "ok" else None
-        hole = {"status": "undefined", "error": told.undefined} if told and told.undefined else {}
-        yield {
-            **row,
-            "metric": metric,
-            "value": told.value if told and not hole else None,
-            "stderr": told.stderr if told and not hole else None,
-            "num_examples": score.documents if score else 0,
-            "warnings_json": _warnings(variant["warnings_json"], score),
-            **hole,
-        }
+        scored = row._replace(
+            metric=metric, num_examples=score.documents, warnings_json=_warnings(row.warnings_json, score)
+        )
+        if row.status != "ok":
+            yield scored
+        elif score.undefined:
+            yield scored._replace(status="undefined", error=score.undefined)
+        else:
+            yield scored._replace(value=score.value, stderr=score.stderr)
 
 
-def _warnings(own: str, score: Score | None) -> str:
-    if score is None or not score.statuses:
+def _warnings(own: str, score: Score) -> str:
+    if not score.statuses:
         return own
     notes = [f"{count} samples have the status {what}" for what, count in score.statuses.items()]
     return canonical_json([*json.loads(own), *notes])
@@ -158,25 +133,47 @@ def _by_model(exams: dict[str, Exam]) -> dict[tuple[Any, ...], list[str]]:
     return found
 
 
-def _result_rows(root: Path) -> list[dict[str, Any]]:
-    asked = _read_asked(root)
+def _results(root: Path) -> pa.Table:
+    """All results, of `schema.RESULTS`."""
+    asked = read_asked(root)
     exams = _read_exams(root, asked)
     of_model = _by_model(exams)
     failures = read_failures(root)
     errors = dict(
         failures.loc[~failures["superseded"].astype(bool), ["key", "error"]].itertuples(index=False)
     )
-    rows: list[dict[str, Any]] = []
-    for variant in _ordered(variants_table(root).to_pylist()):
+    variants = variants_table(root)
+    rows: list[Row] = []
+    for variant in _ordered(variants.to_pylist()):
         before = len(rows)
         for name in of_model.get(tuple(variant[k] for k in MODEL), []):
             measured = variant["status"] == "ok" and variant["plan_id"] in exams[name].done
             if measured or asked.last_under(variant, name):
                 rows.extend(_rows_of_pair(variant, name, exams[name], asked, errors))
         if len(rows) == before and variant["status"] != "ok":
-            hole = {column: variant[column] for column in (*COPIED, "status", "error", "warnings_json")}
-            rows.append({**hole, "run_id": asked.last(variant), "num_examples": 0})
-    return rows
+            own = {name: variant[name] for name in ("variant_key", "status", "error", "warnings_json")}
+            rows.append(Row(**own, run_id=asked.last(variant)))
+    return _joined(rows, variants, exams)
+
+
+def _joined(rows: Sequence[Row], variants: pa.Table, exams: Mapping[str, Exam]) -> pa.Table:
+    """The rows with what they have from their variants and exams."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(Row._fields)
+    fields = [RESULTS.field(name) for name in Row._fields if name != "created_at"]
+    own = pa.table(
+        dict(zip(Row._fields, columns, strict=True)), pa.schema([*fields, ("created_at", pa.string())])
+    )
+    stated = pa.Table.from_pylist(
+        [{"exam_id": name, **exam.stated} for name, exam in exams.items()],
+        pa.schema([RESULTS.field(name) for name in ("exam_id", *STATED)]),
+    )
+    found = {name: own[name] for name in own.column_names}
+    for table, names, key in ((variants, COPIED, "variant_key"), (stated, STATED, "exam_id")):
+        known = pc.SetLookupOptions(table[key].combine_chunks())
+        place = pc.call_function("index_in", [own[key]], known)
+        found |= {name: table[name].combine_chunks().take(place) for name in names}
+    found["schema_version"] = pa.repeat(SCHEMA_VERSION, own.num_rows)
+    return pa.table({name: found[name] for name in RESULTS.names}).cast(RESULTS)
 
 
 def _ordered(variants: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -192,7 +189,7 @@ def derive_results(root: Path) -> pd.DataFrame:
         ResourceError: the disk refused; the former results stay.
     """
     with store_lock(check_store(root)), uncollected():
-        table = table_of(RESULTS, _result_rows(root))
+        table = _results(root)
         # Always under the one name: a reader that has listed the folder finds what it listed, old or new.
         (root / "results").mkdir(exist_ok=True)
         write_atomic(root / "results" / RESULTS_FILE, parquet_bytes(table))

@@ -1,7 +1,7 @@
 """Reading a store as pandas frames: each unit once, rows sorted by key, empty frames from an empty store."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,11 @@ import pandas as pd
 import pyarrow as pa
 
 from prunebench.errors import InputError
-from prunebench.store.append import MEND, read_lines
+from prunebench.store.append import MEND
 from prunebench.store.generations import GENERATION_TABLE
 from prunebench.store.keyed import read_parquet, retry_when_folded
 from prunebench.store.layout import check_store
+from prunebench.store.run_events import run_events
 from prunebench.store.samples import SAMPLE_TABLE
 from prunebench.store.samples import samples_table as _samples_table
 from prunebench.store.schema import RESULTS, SAMPLES, VARIANTS
@@ -149,37 +150,26 @@ def read_failure(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged ({error!r}): {MEND}") from error
 
 
-def run_lines(root: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The lines of each run that got as far as its start record, by run id, ascending.
-
-    Raises:
-        InputError: a damaged line that is not the last, named.
-    """
-    for path in sorted((check_store(root) / "runs").glob("[!.]*.jsonl")):
-        if lines := list(read_lines(path, "event")):
-            yield path.stem, lines
-
-
 def read_runs(root: Path) -> pd.DataFrame:
     """One row a run; `status` is `killed or running` where the run wrote no end.
 
     `units` and `seconds` are of what came back to it, `workers` and `hosts` of who computed that.
     """
     rows = []
-    for run_id, lines in run_lines(root):
-        end = next((line for line in lines if line["event"] == "end"), {})
-        units = [line for line in lines if line["event"] == "unit"]
+    for run in run_events(root):
+        status, ended_at = next(run.of("end", "status", "ended_at"), ("killed or running", None))
+        units = list(run.of("unit", "seconds", "host", "worker"))
         rows.append(
             {
-                "run_id": run_id,
-                "started_at": lines[0]["started_at"],
-                "ended_at": end.get("ended_at"),
-                "status": end.get("status", "killed or running"),
-                "record_json": json.dumps(lines[0]["record"], sort_keys=True),
+                "run_id": run.run_id,
+                "started_at": run.started_at,
+                "ended_at": ended_at,
+                "status": status,
+                "record_json": json.dumps(run.record, sort_keys=True),
                 "units": len(units),
-                "seconds": sum(unit["seconds"] for unit in units),
-                "workers": len({(unit["host"], unit["worker"]) for unit in units}),
-                "hosts": ", ".join(sorted({unit["host"] for unit in units})),
+                "seconds": sum(seconds for seconds, *_ in units),
+                "workers": len({tuple(worker) for _, *worker in units}),
+                "hosts": ", ".join(sorted({host for _, host, _ in units})),
             }
         )
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
@@ -187,10 +177,5 @@ def read_runs(root: Path) -> pd.DataFrame:
 
 def read_events(root: Path) -> pd.DataFrame:
     """Who computed which unit when: one row for every unit that came back in a run, in order."""
-    rows = [
-        {"run_id": run_id, **{name: line[name] for name in EVENT_COLUMNS if name != "run_id"}}
-        for run_id, lines in run_lines(root)
-        for line in lines
-        if line["event"] == "unit"
-    ]
+    rows = [(run.run_id, *unit) for run in run_events(root) for unit in run.of("unit", *EVENT_COLUMNS[1:])]
     return pd.DataFrame(rows, columns=list(EVENT_COLUMNS))

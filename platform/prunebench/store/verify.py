@@ -18,6 +18,7 @@ from prunebench.store.keyed import KeyedTable, is_part, read_parquet
 from prunebench.store.layout import check_store
 from prunebench.store.probes import ANSWER
 from prunebench.store.read import read_failure
+from prunebench.store.run_events import read_run
 from prunebench.store.samples import SAMPLE_TABLE
 from prunebench.store.schema import RESULTS, VARIANTS
 
@@ -145,7 +146,7 @@ def _files(root: Path) -> Iterator[Finding]:
         "stats": lambda path: load_stats(root, path.stem),
         "failures": read_failure,
         "probes": lambda path: list(read_lines(path, *ANSWER)),
-        "runs": lambda path: list(read_lines(path, "event")),
+        "runs": read_run,
     }
     for folder, check in checks.items():
         for path in sorted((root / folder).glob("[!.]*")):
