@@ -14,7 +14,8 @@ from prunebench.report.statistics import Floats
 from prunebench.store.scores import scores_table
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-Sums: TypeAlias = tuple[Floats, Floats, Floats, Floats]
+Sums: TypeAlias = tuple[Floats, Floats]
+Paired: TypeAlias = tuple[Floats, Floats, Floats, Floats]
 
 
 class Key(NamedTuple):
@@ -37,34 +38,37 @@ class Scores:
     value: Floats
     weight: Floats
 
-    def by_document(self) -> tuple[Floats, Floats]:
-        """Value and weight summed over the seeds of each document."""
-        return _summed(self.document, self.value, self.weight)
-
 
 class Documents:
     """All scores of a store."""
 
     def __init__(self, scores: Mapping[Key, Scores]) -> None:
         self._scores = scores
+        self._sums: dict[Key, Sums] = {}
 
     def of(self, key: Key) -> Scores | None:
         """The scores of a key; None without any."""
         return self._scores.get(key)
 
-    def common(self, a: Key, b: Key) -> Sums | None:
+    def by_document(self, key: Key) -> Sums | None:
+        """Value and weight of a key summed over the seeds of each document; None without any."""
+        scores = self.of(key)
+        return None if scores is None else self._summed(key, scores)
+
+    def _summed(self, key: Key, scores: Scores) -> Sums:
+        if key not in self._sums:
+            self._sums[key] = _summed(scores.document, scores.value, scores.weight)
+        return self._sums[key]
+
+    def common(self, a: Key, b: Key) -> Paired | None:
         """Value and weight of A and of B, each summed over the common seeds of each common document."""
         left, right = self.of(a), self.of(b)
         if left is None or right is None:
             return None
         if np.array_equal(left.item, right.item):
-            chosen_a = chosen_b = slice(None)
-            document = left.document
-        else:
-            _, chosen_a, chosen_b = np.intersect1d(
-                left.item, right.item, assume_unique=True, return_indices=True
-            )
-            document = left.document[chosen_a]
+            return *self._summed(a, left), *self._summed(b, right)
+        _, chosen_a, chosen_b = np.intersect1d(left.item, right.item, assume_unique=True, return_indices=True)
+        document = left.document[chosen_a]
         if not len(document):
             return None
         return (
@@ -87,7 +91,7 @@ def read_documents(store: Path, group_of: Mapping[str, str]) -> Documents:
     return Documents(dict(_cells(table, group_of)) if table.num_rows else {})
 
 
-def _summed(document: Ints, value: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _summed(document: Ints, value: Floats, weight: Floats) -> Sums:
     """Value and weight summed over equal documents, ascending; a NaN stays one."""
     unique, place = np.unique(document, return_inverse=True)
     if len(unique) == len(document):

@@ -17,7 +17,8 @@ from prunebench.core.stats import Array, CalibrationStats, WeightStats
 from prunebench.errors import InputError
 from prunebench.store.append import MEND
 from prunebench.store.artifacts import exam_group, load_exam, load_plan, load_stats
-from prunebench.store.read import read_failures, read_runs, results_table, run_lines, variants_table
+from prunebench.store.read import read_failures, read_runs, results_table, variants_table
+from prunebench.store.run_events import run_events
 from prunebench.store.trials import read_studies
 
 OF_A_RESULT = (
@@ -99,8 +100,8 @@ def _only_tried(store: Path) -> set[str]:
         tried |= {trial["variant_key"] for trial in study.trials if trial["variant_key"]} - named
     if not tried:
         return tried
-    others = (lines for _, lines in run_lines(store) if lines[0]["record"].get("kind") != "search")
-    return tried - {line["variant_key"] for lines in others for line in lines if line["event"] == "variant"}
+    others = (run for run in run_events(store) if run.record.get("kind") != "search")
+    return tried - {key for run in others for (key,) in run.of("variant", "variant_key")}
 
 
 def read_calibrations(store: Path, source: Source) -> list[Calibration]:
@@ -179,12 +180,18 @@ def rows_of(table: pa.Table) -> tuple[dict[str, Any], ...]:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The column's values; equal texts are one object, which costs a tenth of the time and memory."""
     if not pa.types.is_string(column.type) and not pa.types.is_dictionary(column.type):
-        return column.to_pylist()
+        return _listed(column)
     codes = column.unify_dictionaries().combine_chunks()
     if pa.types.is_string(column.type):
         codes = codes.dictionary_encode()
     texts = [*codes.dictionary.to_pylist(), None]
-    return [texts[code] for code in codes.indices.fill_null(len(texts) - 1).to_pylist()]
+    return [texts[code] for code in _listed(codes.indices.fill_null(len(texts) - 1))]
+
+
+def _listed(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    # Arrow makes an object of its own of each value first: ten times slower where numpy can tell the values.
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return column.to_numpy().tolist() if plain and not column.null_count else column.to_pylist()
 
 
 def _records(frame: pd.DataFrame) -> tuple[dict[str, Any], ...]:

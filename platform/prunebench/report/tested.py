@@ -187,10 +187,10 @@ def _with_errors(row: Row, grid: Grid, documents: Documents) -> Row:
 def _with_error(cell: Cell, column: Column, row: Row, documents: Documents) -> Cell:
     if cell.value is None or len(column.seeds) == 1:
         return cell
-    scores = documents.of(Key(row.variant["plan_id"], column.group, column.metric.name))
-    if scores is None:
+    sums = documents.by_document(Key(row.variant["plan_id"], column.group, column.metric.name))
+    if sums is None:
         return cell
-    values, weights = scores.by_document()
+    values, weights = sums
     if not np.isfinite(values).all():
         return cell
     return with_error(cell, column.metric, standard_error(column.metric.name, values, weights))
