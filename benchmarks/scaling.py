@@ -57,7 +57,7 @@ REAL = """
 models: [{path: "builtin:smollm2-135m", dtype: float32}]
 methods: [{method: last_n}, {method: random}]
 budgets: [3, 6, 9]
-tasks: {text: {kind: perplexity, text: "builtin:pydoc:perplexity?samples=40&length=256"}}
+tasks: {text: {kind: perplexity, text: "builtin:pydoc:perplexity?samples=160&length=64"}}
 store: store
 """
 
