@@ -39,6 +39,8 @@ QUICK = {
     "health_check_failure_threshold": 5,
 }
 """Ray takes a node for dead after 5 s instead of 30 s."""
+HEADLESS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+"""Processes that lost the head end after 10 s instead of 60 s, and with the dashboard a `submit --follow`."""
 
 
 class Nodes:
@@ -228,6 +230,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     # Jobs take the python of the head's PATH.
+    os.environ |= HEADLESS
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folder = arguments.out or Path(tempfile.mkdtemp(prefix="prunebench-faults-"))
     machine = provenance()
