@@ -11,6 +11,7 @@ import io
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,7 @@ class Nodes:
                 "num_cpus": 0,
                 "gcs_server_port": self._port,
                 "include_dashboard": self._dashboard,
+                "dashboard_agent_listen_port": free_port(),
                 "object_store_memory": STORE_BYTES,
                 "_system_config": QUICK,
             },
@@ -78,7 +80,12 @@ class Nodes:
         while len(self._nodes) < self._count:
             # As on machines of their own: Ray empties a job's folder for each node that shares the head's.
             temporary = tempfile.mkdtemp(prefix="pb-", dir="/tmp")
-            node = self._cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES, temp_dir=temporary)
+            node = self._cluster.add_node(
+                num_cpus=1,
+                object_store_memory=STORE_BYTES,
+                temp_dir=temporary,
+                dashboard_agent_listen_port=free_port(),
+            )
             self._nodes.append(node)
 
     def kill_raylet(self, number: int) -> None:
@@ -95,6 +102,13 @@ class Nodes:
     def stop(self) -> None:
         """End what is left of it."""
         self._cluster.shutdown()
+
+
+def free_port() -> int:
+    """A port for an agent: Ray gives all the same one, and takes no jobs where the head's finds it taken."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
 
 
 Launch = Callable[[Path, Path, Nodes, int], list[str]]
@@ -229,8 +243,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    # Jobs take the python of the head's PATH.
     os.environ |= HEADLESS
+    # Jobs take the python of the head's PATH.
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folder = arguments.out or Path(tempfile.mkdtemp(prefix="prunebench-faults-"))
     machine = provenance()
