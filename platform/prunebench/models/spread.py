@@ -45,8 +45,13 @@ def gpu_map(checkpoint: Checkpoint, *, dtype: str, attention: str, free: Sequenc
     """
     work = work_bytes(checkpoint, dtype, attention)
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True, trust_remote_code=False)
-        empty = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+        empty = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(
+                checkpoint.path, local_files_only=True, trust_remote_code=checkpoint.trusted
+            ),
+            dtype=getattr(torch, dtype),
+            trust_remote_code=checkpoint.trusted,
+        )
     whole: list[str] = empty._no_split_modules
     room: dict[int | str, int | str] = {gpu: max(0, bytes_ - work) for gpu, bytes_ in enumerate(free)}
     balanced = get_balanced_memory(empty, max_memory=dict(room), no_split_module_classes=whole)

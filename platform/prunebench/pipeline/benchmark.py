@@ -69,6 +69,7 @@ def model_setups(subjects: tuple[Subject, ...]) -> dict[str, ModelSetup]:
             attention=subject.entry.attention,
             device=subject.entry.device,
             streamed=subject.entry.streamed,
+            trust_remote_code=subject.entry.trust_remote_code,
             engines=subject.engines,
             allow_code_execution=subject.allow_code_execution,
         )

@@ -64,6 +64,7 @@ def dense_variant(subject: Subject) -> Variant:
         plan_id=PruningPlan.dense(shape.num_layers).plan_id,
         removed_params=0,
         total_params=shape.total_params,
+        warnings=_own_code(subject),
     )
 
 
@@ -103,7 +104,7 @@ def variant_of(subject: Subject, request: Request, outcome: PlanDone | str) -> V
         removed_layers=plan.removed_layers,
         removed_params=plan.removed_params(shape),
         total_params=plan.total_params(shape),
-        warnings=(*outcome.warnings, *_overlaps(subject, request)),
+        warnings=(*outcome.warnings, *_overlaps(subject, request), *_own_code(subject)),
         seconds=outcome.seconds,
     )
 
@@ -128,6 +129,11 @@ def planned_key(subject: Subject, request: Request) -> str:
 def _overlaps(subject: Subject, request: Request) -> tuple[str, ...]:
     used = {f"calibration '{request.calibration}'", f"probe corpus '{request.probe}'"}
     return tuple(overlap.sentence for overlap in subject.overlaps if overlap.corpus in used)
+
+
+def _own_code(subject: Subject) -> tuple[str, ...]:
+    code = [str(file.relative_to(subject.checkpoint.path)) for file in subject.checkpoint.code]
+    return (f"the model runs code of its checkpoint (trust_remote_code): {', '.join(code)}",) if code else ()
 
 
 def _probe_items(session: Session, subject: Subject, seen: Seen, budget: int) -> Iterable[PlanItem]:

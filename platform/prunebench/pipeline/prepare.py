@@ -145,7 +145,7 @@ def subject_of(
     path = entry.path
     if not path.startswith("builtin:") and (local := experiment.resolve_text(path)).exists():
         path = str(local)
-    checkpoint = Checkpoint.open(path)
+    checkpoint = Checkpoint.open(path, trust_remote_code=entry.trust_remote_code)
     codec = text_codec(checkpoint)
     requests = requests_of(checkpoint)
     mirror = experiment.mirror_folder
@@ -165,6 +165,11 @@ def subject_of(
     probes = {name: corpus(spec) for name, spec in experiment.probes.items() if name in used[1]}
     tasks = tuple(load_task(name, setting, reading) for name, setting in experiment.tasks.items())
     engines = {name: engine.setup(experiment.base) for name, engine in experiment.engines.items()}
+    if checkpoint.trusted and (served := [name for name, one in engines.items() if one.kind == "vllm"]):
+        raise InputError(
+            f"{checkpoint.name} runs its own code (trust_remote_code), and vLLM would serve it with vLLM's: "
+            f"let engine '{served[0]}' be of the kind hf, or leave trust_remote_code out"
+        )
     answered = {
         task.name: answering(task, setting, engines, checkpoint)
         for task in tasks
