@@ -40,7 +40,8 @@ class FakeWorker:
     """Reads its orders from a folder: `kill-PLAN_ID` holds how many more processes die at that plan.
 
     `gate-UNIT_ID` holds a worker up for as long as it is there, `raise-PLAN_ID` fails the unit, and
-    `escape-PLAN_ID` raises outside of what a worker reports.
+    `escape-PLAN_ID` raises outside of what a worker reports. `eat-PLAN_ID` says how many bytes the first
+    process there takes, to wait for its end.
     """
 
     def __init__(self, orders: str) -> None:
@@ -51,6 +52,7 @@ class FakeWorker:
         for plan in item.plans:
             unit = item.unit.for_plan(plan.plan_id)
             self._obey(plan.plan_id)
+            self._eat(plan.plan_id)
             self._wait(unit.unit_id)
             if (self._orders / f"escape-{plan.plan_id}").exists():
                 raise ValueError("as ordered")
@@ -68,6 +70,15 @@ class FakeWorker:
         if gate.exists():
             (self._orders / f"at-{unit_id}-{os.getpid()}").touch()
             while gate.exists():
+                time.sleep(0.02)
+
+    def _eat(self, plan_id: str) -> None:
+        order = self._orders / f"eat-{plan_id}"
+        if order.exists():
+            size = int(order.read_text())
+            order.unlink()
+            eaten = b"x" * size
+            while eaten:
                 time.sleep(0.02)
 
     def _obey(self, plan_id: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import fake_worker
@@ -31,10 +32,14 @@ QUICK = {
 """Ray takes a node for dead after 3 s instead of 30 s."""
 
 
+def raylet_of(node):
+    return node.all_processes["raylet"][0].process
+
+
 class Nodes:
     """A head without CPUs, and nodes of one CPU each, as processes of this machine."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, **config: float) -> None:
         from ray.cluster_utils import Cluster
 
         self.cluster = Cluster(
@@ -44,7 +49,7 @@ class Nodes:
                 "gcs_server_port": port,
                 "include_dashboard": False,
                 "object_store_memory": STORE_BYTES,
-                "_system_config": QUICK,
+                "_system_config": {**QUICK, **config},
             },
         )
         self.address = str(self.cluster.address)
@@ -56,8 +61,15 @@ class Nodes:
 
     def kill(self):
         """SIGKILL to a raylet."""
-        node = self.nodes.pop()
-        os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+        raylet_of(self.nodes.pop()).kill()
+
+    def preempt(self, worker):
+        """SIGTERM to the raylet of a worker, and wait for its end."""
+        parent = psutil.Process(worker).ppid()
+        (node,) = [node for node in self.nodes if raylet_of(node).pid == parent]
+        self.nodes.remove(node)
+        raylet_of(node).terminate()
+        raylet_of(node).wait()
 
     def kill_head(self):
         assert self.cluster.head_node is not None
@@ -211,6 +223,37 @@ def test_a_run_without_workers_waits_for_a_node_up_to_a_limit(nodes, calm, tmp_p
     assert last_faults(store)["workers_lost"] == 1
     assert last_faults(store)["seconds_waiting"] > 3
     assert diff(calm, store) == []
+
+
+def test_a_node_that_is_told_to_go_leaves_its_work_to_the_others(nodes, calm, tmp_path):
+    nodes.want(2)
+    gate = tmp_path / f"gate-{UNITS[8]}"
+    gate.touch()
+    store = tmp_path / "store"
+    driver = start(store, nodes.address, tmp_path, 2)
+    nodes.preempt(arrived(tmp_path, UNITS[8], driver))
+    gate.unlink()
+    said = ended(driver)
+    assert " was lost: " in said
+    assert len(nodes.nodes) == 1
+    assert last_faults(store)["workers_lost"] >= 1
+    assert diff(calm, store) == []
+    assert read_failures(store).empty
+
+
+def test_a_worker_that_takes_the_memory_of_its_node_is_killed_and_its_unit_tried_again(calm, tmp_path):
+    memory, eaten = psutil.virtual_memory(), 2 << 30
+    share = (memory.total - memory.available + eaten / 2) / memory.total
+    full = Nodes(memory_usage_threshold=share, memory_monitor_refresh_ms=100)
+    full.want(1)
+    (tmp_path / f"eat-{PLANS[6]}").write_text(str(eaten))
+    store = tmp_path / "store"
+    said = ended(start(store, full.address, tmp_path, 1))
+    full.cluster.shutdown()
+    assert "running low on memory" in said
+    assert last_faults(store)["workers_lost"] >= 1
+    assert diff(calm, store) == []
+    assert read_failures(store).empty
 
 
 def test_a_head_that_dies_ends_the_run_with_a_sentence_and_another_head_resumes_it(calm, tmp_path):

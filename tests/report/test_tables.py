@@ -218,6 +218,28 @@ def test_rows_of_one_method_show_the_parameters_in_which_they_differ(builder):
     assert {label.brief for label in board.labels.values()} >= {"ShortGPT", "LaCo (released)", "LaCo (rdsc)"}
 
 
+@pytest.mark.parametrize(
+    ("alphas", "shown"),
+    [
+        ((0.009907912549184647, "ternary"), {"alpha=0.009908", "alpha=ternary"}),
+        ((0.3333333333333333, 1), {"alpha=0.3333", "alpha=1"}),
+        ((0.25001, 0.25002), {"alpha=0.25001", "alpha=0.25002"}),
+        ((1.5e-17, 0.5), {"alpha=1.5e-17", "alpha=0.5"}),
+    ],
+)
+def test_long_numbers_are_cut_where_rows_stay_apart(builder, alphas, shown):
+    builder.score(builder.dense(), builder.task("choice", 4), "acc", half(3))
+    for place, alpha in enumerate(alphas):
+        builder.variant(
+            "simdiff_masd",
+            without(place),
+            1,
+            params_json=canonical_json({"alpha": alpha, "beta": 0.123456789}),
+        )
+    labels = leaderboard_table(builder.finish()).boards[0].labels.values()
+    assert {label.detail for label in labels if not label.dense} == shown
+
+
 def test_rows_calibrated_differently_are_marked(builder):
     builder.dense()
     default = {"calibration": "default", "calibration_id": "d" * 64}

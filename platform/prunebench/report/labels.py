@@ -14,6 +14,8 @@ from prunebench.store.record import DENSE
 SANITY = frozenset({"last_n", "random"})
 """Rows that a method has to beat, drawn in grey."""
 
+FRACTION = re.compile(r"-?\d+\.\d+(e-?\d+)?")
+
 
 class Contender(NamedTuple):
     """One row over all budgets: a method with its parameters and calibration."""
@@ -87,8 +89,18 @@ def _details(sisters: list[Contender]) -> list[dict[str, str]]:
     """For each contender of one method: the settings in which they differ."""
     settings = [_settings(contender, sisters) for contender in sisters]
     names = dict.fromkeys(name for setting in settings for name in setting)
+    values = {name: {setting[name] for setting in settings if name in setting} for name in names}
     differing = [name for name in names if len({setting.get(name) for setting in settings}) > 1]
-    return [{name: setting[name] for name in differing if name in setting} for setting in settings]
+    shown = {name: _shown(values[name]) for name in differing}
+    return [
+        {name: shown[name][setting[name]] for name in differing if name in setting} for setting in settings
+    ]
+
+
+def _shown(values: set[str]) -> dict[str, str]:
+    """Each value as it is printed: numbers to 4 digits where that keeps the values apart."""
+    rounded = {value: f"{float(value):.4g}" if FRACTION.fullmatch(value) else value for value in values}
+    return rounded if len(set(rounded.values())) == len(values) else {value: value for value in values}
 
 
 def _settings(contender: Contender, sisters: list[Contender]) -> dict[str, str]:
