@@ -72,18 +72,26 @@ class FakeWorker:
             while gate.exists():
                 time.sleep(0.02)
 
+    def _taken(self, name: str) -> tuple[Path, int] | None:
+        """The number in an order that this process alone holds now; None where there is no order."""
+        mine = self._orders / f"{name}-{os.getpid()}"
+        try:
+            # Of two workers that come at once one gets it.
+            (self._orders / name).rename(mine)
+        except FileNotFoundError:
+            return None
+        return mine, int(mine.read_text())
+
     def _eat(self, plan_id: str) -> None:
-        order = self._orders / f"eat-{plan_id}"
-        if order.exists():
-            size = int(order.read_text())
-            order.unlink()
-            eaten = b"x" * size
+        if taken := self._taken(f"eat-{plan_id}"):
+            eaten = b"x" * taken[1]
             while eaten:
                 time.sleep(0.02)
 
     def _obey(self, plan_id: str) -> None:
-        order = self._orders / f"kill-{plan_id}"
-        if order.exists():
-            left = int(order.read_text()) - 1
-            order.write_text(str(left)) if left else order.unlink()
+        if taken := self._taken(f"kill-{plan_id}"):
+            mine, times = taken
+            if times > 1:
+                mine.write_text(str(times - 1))
+                mine.rename(self._orders / f"kill-{plan_id}")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -55,6 +55,7 @@ def test_the_standard_librarys_platform_wins_inside_workers(execute):
 def test_units_of_a_worker_that_dies_are_done_by_another_and_only_once(execute, tmp_path):
     (tmp_path / f"kill-{PLANS[5].plan_id}").write_text("1")
     deliveries = execute(2)
+    assert [d.message.error for d in deliveries if isinstance(d.message, Failed)] == []
     assert set(values(deliveries)) == all_ids()
     assert len(deliveries) == len(all_ids())
     assert max(d.attempt for d in deliveries) == 2
