@@ -96,12 +96,19 @@ def idle(units: int = 10_000, workers: int = 2) -> None:
         store = Path(folder) / "store"
         with open_session(store, executor, Silent(), {"kind": "benchmark"}) as session:
             session.work("warm up", work(0, warm), warm)
+            before = memory()
             wall, cpu = time.perf_counter(), time.process_time()
             session.work("units", work(5, units), units)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            grown = memory() - before
         stored = read_samples(store)["unit_id"].nunique()
     verdict(f"{units} units in {wall:.1f} s: {units / wall:.0f} units/s (target 200)", units / wall >= 200)
     verdict(f"driver: {1000 * cpu / units:.2f} ms of CPU time a unit (target 5)", 1000 * cpu / units <= 5)
+    verdict(
+        f"driver: {before:.0f} MiB, and {grown:.0f} MiB more after {units} units: "
+        f"{grown * 1024 / units:.1f} kB a unit (target 2)",
+        grown * 1024 / units <= 2,
+    )
     verdict(f"units in the store: {stored} of {units + warm}", stored == units + warm)
 
 

@@ -41,11 +41,14 @@ class FakeWorker:
 
     `gate-UNIT_ID` holds a worker up for as long as it is there, `raise-PLAN_ID` fails the unit, and
     `escape-PLAN_ID` raises outside of what a worker reports. `eat-PLAN_ID` says how many bytes the first
-    process there takes, to wait for its end.
+    process there takes, to wait for its end. With `gpus` each process notes which GPUs it was given.
     """
 
     def __init__(self, orders: str) -> None:
         self._orders = Path(orders)
+        if (self._orders / "gpus").exists():
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            (self._orders / f"sees-{os.getpid()}").write_text(seen)
 
     def run(self, item: WorkItem) -> Iterator[Message]:
         assert isinstance(item, EvaluateItem)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def calm(tmp_path_factory):
     return folder / "store"
 
 
-def start(store, address, orders, workers, *waits):
+def start(store, address, orders, workers, *waits, limit=None):
+    """A driver; `limit` bytes are the most that it may write to one file."""
     path = os.pathsep.join([str(SCRIPT.parent), str(Path(prunebench.__file__).parents[1])])
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *map(str, (store, address, orders, workers, *waits))],
@@ -100,6 +102,7 @@ def start(store, address, orders, workers, *waits):
         text=True,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
+        preexec_fn=limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))),
     )
 
 
@@ -133,6 +136,7 @@ def last_faults(store):
     return json.loads(lines[-1])["faults"]
 
 
+@pytest.mark.timeout(240)
 def test_three_workers_a_raylet_and_the_driver_killed_change_nothing(nodes, calm, tmp_path):
     nodes.want(2)
     for place in (1, 4, 6):
@@ -232,13 +236,77 @@ def test_a_node_that_is_told_to_go_leaves_its_work_to_the_others(nodes, calm, tm
     store = tmp_path / "store"
     driver = start(store, nodes.address, tmp_path, 2)
     nodes.preempt(arrived(tmp_path, UNITS[8], driver))
+    # The other one comes to the gate, too, and meanwhile there is no room for a second.
+    arrived(tmp_path, UNITS[8], driver)
+    said, heard = "", driver.stderr
+    assert heard is not None
+    while "2 workers need 2 CPUs, but the cluster has 1: 1 of them go on" not in said:
+        said += (line := heard.readline())
+        assert line, said
     gate.unlink()
-    said = ended(driver)
+    ended(driver)
     assert " was lost: " in said
     assert len(nodes.nodes) == 1
     assert last_faults(store)["workers_lost"] >= 1
     assert diff(calm, store) == []
     assert read_failures(store).empty
+
+
+def test_an_error_in_one_unit_is_a_failure_until_the_next_run(nodes, calm, tmp_path):
+    nodes.want(2)
+    (tmp_path / f"raise-{PLANS[4]}").touch()
+    store = tmp_path / "store"
+    ended(start(store, nodes.address, tmp_path, 2), code=3)
+    assert len(units_present(store)) == (len(PLANS) - 1) * fault_driver.RANGES
+    (log,) = (store / "runs").glob("*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    failures = [line for line in lines if line["event"] == "failure"]
+    assert {line["plan_id"] for line in failures} == {PLANS[4]}
+    assert {(line["run_id"], line["task"], line["attempt"]) for line in failures} == {(log.stem, "fake", 1)}
+    (tmp_path / f"raise-{PLANS[4]}").unlink()
+    ended(start(store, nodes.address, tmp_path, 2))
+    assert diff(calm, store) == []
+    assert read_failures(store)["superseded"].all()
+
+
+def test_a_full_disk_a_torn_file_a_clock_that_jumps_and_a_second_driver_lose_nothing(nodes, calm, tmp_path):
+    nodes.want(2)
+    store = tmp_path / "store"
+    # Of 5,000 bytes the log of a run becomes too large.
+    said = ended(start(store, nodes.address, tmp_path, 2, limit=5_000), code=4)
+    assert f"cannot write {store}/" in said
+    before = units_present(store)
+    assert 0 < len(before) < len(UNITS) * fault_driver.RANGES
+    (part,) = (store / "samples").glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-20])
+    said = ended(start(store, nodes.address, tmp_path, 2), code=2)
+    assert f"{part} is not a readable Parquet file of this store" in said
+    part.unlink()
+    (tmp_path / "jump").touch()
+    for driver in [start(store, nodes.address, tmp_path, 1) for _ in range(2)]:
+        ended(driver)
+    assert diff(calm, store) == []
+    assert read_failures(store).empty
+
+
+@pytest.mark.parametrize(("workers", "seen"), [("3x0.5", ["0", "0", "1"]), ("1x2", ["0,1"])])
+def test_workers_share_gpus_or_get_several(nodes, calm, tmp_path, workers, seen):
+    """Ray's book-keeping of GPUs needs none."""
+    node = nodes.cluster.add_node(num_cpus=4, num_gpus=2, object_store_memory=STORE_BYTES)
+    (tmp_path / "gpus").touch()
+    gates = [tmp_path / f"gate-{item.unit.for_plan(PLANS[3]).unit_id}" for item in fake_worker.items(3)]
+    for gate in gates:
+        gate.touch()
+    driver = start(tmp_path / "store", nodes.address, tmp_path, workers)
+    while len(found := list(tmp_path.glob("sees-*"))) < len(seen):
+        assert driver.poll() is None, "it ended"
+        time.sleep(0.02)
+    assert sorted(path.read_text() for path in found) == seen
+    for gate in gates:
+        gate.unlink()
+    ended(driver)
+    nodes.cluster.remove_node(node)
+    assert diff(calm, tmp_path / "store") == []
 
 
 def test_a_worker_that_takes_the_memory_of_its_node_is_killed_and_its_unit_tried_again(calm, tmp_path):

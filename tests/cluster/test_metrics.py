@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fake_worker import PLANS, items
+from prunebench.core.unit import Generated, Generation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -36,22 +37,34 @@ def counted(text: str) -> dict[str, float]:
 
 def test_a_run_is_seen_on_the_metrics_port(ray_cluster, tmp_path):
     from prunebench.cluster.executor import RayExecutor
+    from prunebench.cluster.metrics import RunMetrics
     from prunebench.cluster.placement import Placement
 
     before = counted(served())
+    (tmp_path / f"kill-{PLANS[1].plan_id}").write_text("1")
+    (tmp_path / f"raise-{PLANS[2].plan_id}").touch()
     executor = RayExecutor("fake_worker:FakeWorker", (str(tmp_path),), Placement(workers=1, threads=1))
     list(executor.run(items(1, PLANS[:3])))
     executor.close()
+    written = Generation(
+        prompt_hash="0" * 64, text="a", num_prompt_tokens=3, num_tokens=7, finish_reason="stop"
+    )
+    RunMetrics().message(Generated(unit=items(1)[0].unit, generation=written, seconds=0.1))
+    wanted = {
+        "prunebench_units_total done": 2,
+        "prunebench_units_total failed": 1,
+        "prunebench_unit_seconds_count": 2,
+        "prunebench_workers_lost_total": 1,
+        "prunebench_generated_tokens_total": 7,
+    }
     deadline = time.monotonic() + 60
     now: dict[str, float] = {}
     while time.monotonic() < deadline:
         now = counted(served())
-        if now.get("prunebench_units_total done", 0) >= before.get("prunebench_units_total done", 0) + 3:
+        if {name: now.get(name, 0) - before.get(name, 0) for name in wanted} == wanted:
             break
         time.sleep(0.5)
-    assert now["prunebench_units_total done"] - before.get("prunebench_units_total done", 0) == 3
-    seconds = "prunebench_unit_seconds_count"
-    assert now[seconds] - before.get(seconds, 0) == 3
+    assert {name: now.get(name, 0) - before.get(name, 0) for name in wanted} == wanted
     assert {"prunebench_items_waiting", "prunebench_workers"} <= set(now)
 
 

@@ -114,6 +114,21 @@ def test_resources_that_the_cluster_lacks_are_refused_within_seconds(ray_cluster
     assert time.monotonic() - started < 5
 
 
+def test_a_cluster_of_another_version_is_refused_with_rays_words_and_the_remedy(monkeypatch):
+    """Ray's own exception; two versions of Ray are not at hand here."""
+    from ray._private.utils import check_version_info
+
+    from prunebench.cluster import connect
+
+    def init(**_):
+        check_version_info({"ray_version": "2.9.0", "python_version": "3.9.1"}, "This process", True, "minor")
+
+    monkeypatch.setattr(connect, "_check_answering", lambda address: None)
+    monkeypatch.setattr(connect.ray, "init", init)
+    with pytest.raises(ResourceError, match=r"runs another Ray or Python .* 2\.9\.0 .* pinned Ray 2\."):
+        connect.connect("10.0.0.1:6379")
+
+
 def test_an_address_where_nothing_listens_is_refused_in_seconds():
     from prunebench.cluster.connect import connect
 

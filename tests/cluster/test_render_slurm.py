@@ -163,3 +163,19 @@ def test_scripts_that_would_fail_in_the_queue_are_refused(old, new, words):
     with pytest.raises(InputError) as caught:
         validate("slurm", text.replace(old, new))
     assert words in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_flag_of_ray_is_one_that_the_pinned_ray_has():
+    """`ray symmetric-run` hands on what it does not know, and `ray start` would end the job with it."""
+    from ray.scripts.scripts import start
+    from ray.scripts.symmetric_run import symmetric_run
+
+    cluster = {"node": {"cpus": 32, "gpus": 4, "memory_gib": 64}, "slurm": {"partition": "gpu"}}
+    text = script(make_job(cluster, {"workers": 9, "threads": 8, "gpus_per_worker": 1}))
+    (called,) = re.findall(r"ray symmetric-run (.*?) -- ", text.replace("\\\n", " "), re.DOTALL)
+    given = set(re.findall(r"(?<!\S)--[a-z-]+", called))
+    known = {
+        option for command in (start, symmetric_run) for param in command.params for option in param.opts
+    }
+    assert {"--address", "--min-nodes", "--num-cpus", "--num-gpus"} <= given <= known

@@ -108,6 +108,9 @@ def test_gpus_that_a_cluster_lacks_are_told_before_anything_is_sent(guarded, tru
     code, _, err = trusted(*words, "--set", "executor.gpus_per_worker=1")
     assert code == 4
     assert "need 1 GPUs, but the Ray cluster has 0" in err
+    code, _, err = trusted(*words, "--set", "models.0.device=cuda")
+    assert code == 4
+    assert "need 1 GPUs, but the Ray cluster has 0" in err
     code, _, err = trusted(*words, "--set", "executor.workers=3")
     assert code == 4
     assert "need 3 CPUs, but the Ray cluster has 2" in err

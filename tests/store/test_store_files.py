@@ -144,6 +144,7 @@ def test_a_run_tells_its_start_its_units_and_its_end(store):
         run.end("done")
     lines = [json.loads(line) for line in (store / "runs" / "run-1.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["start", "unit", "failure", "end"]
+    assert {line["run_id"] for line in lines} == {"run-1"}
     assert (lines[1]["plan_id"], lines[1]["task"]) == ("p", "text")
     assert lines[2]["error"] == "OutOfMemoryError: \x1b[31m3 GiB"
     assert "\x1b" not in (store / "runs" / "run-1.jsonl").read_text()

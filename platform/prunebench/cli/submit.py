@@ -124,15 +124,13 @@ def to_ray(
 
     dashboard = reach(address)
     entry = setting.executor
-    nodes = dashboard.nodes()
-    have = {kind: sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU")}
     # Sizes are for the job to tell, which sees models and nodes; here only what can never fit is refused.
     gpus = entry.gpus_per_worker
     workers = 1 if entry.workers == "auto" else entry.workers
     if gpus == "auto":
         # Workers may share GPUs, but one there has to be.
         gpus = any(model.device == "cuda" for model in setting.models) / workers
-    Placement(workers=workers, threads=entry.threads, gpus=gpus).check(have)
+    Placement(workers=workers, threads=entry.threads, gpus=gpus).check(dashboard.nodes())
     from prunebench.cluster.submit import JobApi
 
     api = JobApi(dashboard)

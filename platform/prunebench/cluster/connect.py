@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ray
 
+from prunebench.cluster.pins import pinned_ray
 from prunebench.errors import ResourceError
 
 ANSWER_TIMEOUT_S = 10
@@ -23,7 +24,7 @@ def connect(
     """Join the cluster at `address` (or RAY_ADDRESS), or start one on this machine.
 
     Raises:
-        ResourceError: nothing answers at the address.
+        ResourceError: nothing answers at the address, or another version of Ray or Python.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     runtime_env = {"env_vars": environment} if environment else None
@@ -47,6 +48,12 @@ def connect(
                 runtime_env=runtime_env,
             )
     except Exception as error:  # Ray raises nothing narrower where a node does not come up in time
+        if "Version mismatch" in str(error):
+            told = " ".join(str(error).split())
+            raise ResourceError(
+                f"the cluster at {address} runs another Ray or Python than this process: {told}; install the "
+                f"pinned Ray {pinned_ray()} in one Python on every node and start them again"
+            ) from error
         raise ResourceError(
             f"cannot reach or start Ray at {address or 'this machine'}: {error}; start a cluster there, or "
             "give no address (and no RAY_ADDRESS) to start one on this machine"

@@ -12,6 +12,7 @@ from typing import Any
 import requests
 
 from prunebench.cluster.pins import pinned_ray
+from prunebench.cluster.placement import Node
 from prunebench.errors import InputError, ResourceError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
@@ -30,15 +31,18 @@ class Dashboard:
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     """Holds the token."""
 
-    def nodes(self) -> list[dict[str, float]]:
-        """What each living node has: CPU, GPU and so on.
+    def nodes(self) -> list[Node]:
+        """What each living node has.
 
         Raises:
             ResourceError: no answer in time.
         """
         answer = _get(self.address, f"/api/v0/nodes?limit={MOST_NODES}", self.headers)
         found: list[dict[str, Any]] = _told(self.address, answer, "data", "result", "result")
-        return [dict(node["resources_total"]) for node in found if node["state"] == "ALIVE"]
+        totals = [(node["node_name"], node["resources_total"]) for node in found if node["state"] == "ALIVE"]
+        return [
+            Node(name=name, cpus=have.get("CPU", 0.0), gpus=have.get("GPU", 0.0)) for name, have in totals
+        ]
 
 
 def dashboard_address(address: str | None) -> str:

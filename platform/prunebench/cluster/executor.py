@@ -12,6 +12,7 @@ from ray import exceptions
 
 from prunebench.cluster.head import Head
 from prunebench.cluster.metrics import RunMetrics
+from prunebench.cluster.nodes import cluster_nodes
 from prunebench.cluster.placement import Placement
 from prunebench.cluster.seats import LOST, Seat, Seats
 from prunebench.core.lease import Delivery, Faults, Lease, Leases
@@ -45,7 +46,7 @@ class RayExecutor:
         patience: Patience = Patience(),
     ) -> None:
         """`factory` is "module:Class" of the worker that each actor builds from `arguments`."""
-        placement.check({kind: float(amount) for kind, amount in ray.cluster_resources().items()})
+        placement.check(cluster_nodes(measure=False))
         self._head = Head()
         self._patience = patience
         self._seats = Seats((factory, arguments), placement, patience.wait_s)

@@ -42,20 +42,28 @@ class Placement:
     gpus: float = 0.0
     memory: int = 0
 
-    def check(self, resources: dict[str, float]) -> None:
-        """Compare the need with a cluster's resources; Ray itself would wait for ever without a word.
+    def check(self, nodes: Sequence[Node]) -> None:
+        """Compare the need with a cluster's nodes; Ray itself would wait for ever without a word.
 
         Raises:
             ResourceError: with the numbers and what to do.
         """
-        for kind, need in (("CPU", self.workers * self.threads), ("GPU", self.workers * self.gpus)):
-            have = resources.get(kind, 0.0)
+        for kind, need, have in (
+            ("CPU", self.workers * self.threads, sum(node.cpus for node in nodes)),
+            ("GPU", self.workers * self.gpus, sum(node.gpus for node in nodes)),
+        ):
             if need > have:
                 each = "threads" if kind == "CPU" else "gpus_per_worker"
                 raise ResourceError(
                     f"{self.workers} workers need {need:g} {kind}s, but the Ray cluster has {have:g}: "
                     f"lower executor.workers or executor.{each}, or add nodes"
                 )
+
+        if self.workers > (held := sum(map(self.fitting, nodes))):
+            raise ResourceError(
+                f"{self.workers} workers of {self.size} each are wanted, but the {len(nodes)} nodes hold "
+                f"{held} (the largest has {_largest(nodes)}): lower executor.workers, or add nodes"
+            )
 
     def fitting(self, node: Node) -> int:
         """How many such workers one node holds."""
@@ -72,7 +80,8 @@ class Placement:
     def size(self) -> str:
         """One worker's size in words."""
         gpus = f", {self.gpus:g} GPUs" if self.gpus else ""
-        return f"{self.threads} CPUs{gpus} and {self.memory / GIB:.1f} GiB of memory"
+        memory = f" and {self.memory / GIB:.1f} GiB of memory" if self.memory else ""
+        return f"{self.threads} CPUs{gpus}{memory}"
 
 
 def place(entry: ExecutorEntry, needs: Sequence[Need], nodes: Sequence[Node]) -> Placement:
@@ -93,13 +102,7 @@ def place(entry: ExecutorEntry, needs: Sequence[Need], nodes: Sequence[Node]) ->
     if workers > held and entry.gpus_per_worker == "auto" and gpus == 1:
         gpus = _share(workers, one, needs, nodes)
     placement = Placement(workers=workers, threads=entry.threads, gpus=gpus, memory=memory)
-    totals = {"CPU": sum(node.cpus for node in nodes), "GPU": sum(node.gpus for node in nodes)}
-    placement.check(totals)
-    if workers > (held := sum(map(placement.fitting, nodes))):
-        raise ResourceError(
-            f"{workers} workers of {placement.size} each are wanted, but the {len(nodes)} nodes hold {held} "
-            f"(the largest has {_largest(nodes)}): lower executor.workers, or add nodes"
-        )
+    placement.check(nodes)
     return placement
 
 

@@ -70,6 +70,7 @@ class Seats:
         """Work begins: the time until now was not spent waiting."""
         self._looked = time.monotonic()
         self._alone, self._line_at = 0.0, LINE_EVERY_S
+        self._short, self._short_line_at = 0.0, FIRST_LINE_S
 
     def __iter__(self) -> Iterator[Seat]:
         """Every seat, also where some leave meanwhile."""
@@ -133,8 +134,9 @@ class Seats:
         """
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        if self.ready():
+        if ready := len(self.ready()):
             self._alone, self._line_at = 0.0, FIRST_LINE_S
+            self._tell_shortage(ready, passed)
             return 0.0
         self._alone += passed
         if self._alone >= self._wait_s:
@@ -146,6 +148,22 @@ class Seats:
             logger.warning("%s, for %.0f s of at most %.0f s", self._missing(), self._alone, self._wait_s)
             self._line_at = self._alone + LINE_EVERY_S
         return passed if self._had_one else 0.0
+
+    def _tell_shortage(self, ready: int, passed: float) -> None:
+        """Say every 30 seconds that the cluster has no room for some of the workers, where that is so."""
+        self._short = 0.0 if ready == len(self._all) else self._short + passed
+        if not self._short:
+            self._short_line_at = FIRST_LINE_S
+        if self._short < self._short_line_at:
+            return
+        self._short_line_at = self._short + LINE_EVERY_S
+        total, workers = ray.cluster_resources(), len(self._all)
+        for kind, need in (("GPU", self._placement.gpus), ("CPU", self._placement.threads)):
+            # Workers that load a large model wait for nobody.
+            if (have := total.get(kind, 0.0)) < workers * need:
+                told = f"{workers} workers need {workers * need:g} {kind}s, but the cluster has {have:g}"
+                logger.warning("%s: %d of them go on, the others wait for nodes", told, ready)
+                return
 
     def _missing(self) -> str:
         total, free = ray.cluster_resources(), ray.available_resources()

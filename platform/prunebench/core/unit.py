@@ -5,7 +5,7 @@ is idempotent and shared between runs, methods and executors.
 """
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -199,6 +199,18 @@ class TogetherItem:
 
 
 WorkItem: TypeAlias = EvaluateItem | GenerateItem | CalibrateItem | WeightsItem | PlanItem | TogetherItem
+
+
+def units_of(item: WorkItem) -> Iterator[Unit]:
+    """The units that an item is about; none for other work."""
+    match item:
+        case EvaluateItem():
+            yield from (item.unit.for_plan(plan.plan_id) for plan in item.plans)
+        case GenerateItem():
+            yield from item.units
+        case TogetherItem():
+            for part in item.items:
+                yield from units_of(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

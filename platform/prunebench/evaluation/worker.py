@@ -32,6 +32,7 @@ from prunebench.core.unit import (
     UnitDone,
     WeightsItem,
     WorkItem,
+    units_of,
 )
 from prunebench.errors import InputError, NonFiniteError, ResourceError
 from prunebench.evaluation.base import EVALUATORS
@@ -248,10 +249,8 @@ class Worker:
 
 def _keys(item: WorkItem) -> tuple[str, ...]:
     match item:
-        case EvaluateItem():
-            return tuple(item.unit.for_plan(plan.plan_id).unit_id for plan in item.plans)
-        case GenerateItem():
-            return item.unit_ids
+        case EvaluateItem() | GenerateItem():
+            return tuple(unit.unit_id for unit in units_of(item))
         case TogetherItem():
             return tuple(key for part in item.items for key in _keys(part))
         case _:

@@ -9,7 +9,17 @@ from pathlib import Path
 from prunebench.core.fingerprint import Json
 from prunebench.core.lease import Delivery
 from prunebench.core.text import printable
-from prunebench.core.unit import Failed, Generated, PlanDone, ProbeAnswered, StatsDone, UnitDone, WorkItem
+from prunebench.core.unit import (
+    Failed,
+    Generated,
+    PlanDone,
+    ProbeAnswered,
+    StatsDone,
+    Unit,
+    UnitDone,
+    WorkItem,
+    units_of,
+)
 from prunebench.pipeline.executor import Executor
 from prunebench.pipeline.progress import Progress
 from prunebench.pipeline.provenance import provenance
@@ -34,11 +44,15 @@ class Session:
     log: RunLog
     failures: dict[str, str] = field(default_factory=dict)
     """Key -> error of everything that failed in this run."""
+    _items: Sequence[WorkItem] = ()
+    _units: dict[str, Unit] = field(default_factory=dict)
+    """Of `_items`, once one of them failed."""
 
     def work(self, stage: str, items: Sequence[WorkItem], steps: int, *, done: int = 0) -> None:
         """Run the items to their end; `steps` results are expected, and `done` were there before."""
         if not items:
             return
+        self._items, self._units = items, {}
         self.progress.start(stage, done + steps, done=done)
         for delivery in self.executor.run(items):
             self._commit(delivery)
@@ -68,13 +82,25 @@ class Session:
                 self.probes.remember(answer)
             case Failed() as failed:
                 for key in failed.keys:
-                    self.fail(key, failed.error, failed.traceback)
+                    where: dict[str, Json] = {"worker": delivery.worker, "host": delivery.host}
+                    where |= {"attempt": delivery.attempt, **self._of_unit(key)}
+                    self.fail(key, failed.error, failed.traceback, **where)
                     self.progress.advance(failed=True)
 
-    def fail(self, key: str, error: str, traceback: str) -> None:
-        """Record a failure: shown in the report, tried again by the next run."""
+    def _of_unit(self, key: str) -> dict[str, Json]:
+        """The plan and the task of a unit of the work in hand; nothing for other items."""
+        if not self._units:
+            self._units = {unit.unit_id: unit for item in self._items for unit in units_of(item)}
+        unit = self._units.get(key)
+        return {} if unit is None else {"plan_id": unit.plan_id, "task": unit.task}
+
+    def fail(self, key: str, error: str, traceback: str, **where: Json) -> None:
+        """Record a failure: shown in the report, tried again by the next run.
+
+        `where` goes into the run's log, as in `RunLog.failure`.
+        """
         logger.error("%s failed: %s", key[:16], printable(error))
-        self.log.failure(key, error)
+        self.log.failure(key, error, **where)
         self.failures[key] = error
         self.ledger.fail(key, error, traceback, self.ledger.attempts(key) + 1)
 

@@ -46,45 +46,43 @@ class RunLog:
 
     def exam(self, exam_id: str, plan_ids: Collection[str] | None = None) -> None:
         """This run asks the exam of every variant of the same weights, or of those with these plans only."""
-        only = {} if plan_ids is None else {"plan_ids": sorted(plan_ids)}
-        self._file.append({"event": "exam", "exam_id": exam_id, **only})
+        only: dict[str, Json] = {} if plan_ids is None else {"plan_ids": sorted(plan_ids)}
+        self._append("exam", {"exam_id": exam_id, **only})
 
     def variant(self, variant_key: str) -> None:
         """This run asks about the variant."""
-        self._file.append({"event": "variant", "variant_key": variant_key})
+        self._append("variant", {"variant_key": variant_key})
 
     def unit(self, unit: Unit, *, worker: str, host: str, seconds: float, attempt: int) -> None:
         """A unit came back. Logged before it is committed, so that every committed unit has its time."""
-        self._file.append(
-            {
-                "event": "unit",
-                "unit_id": unit.unit_id,
-                "plan_id": unit.plan_id,
-                "task": unit.task,
-                "worker": worker,
-                "host": host,
-                "seconds": seconds,
-                "attempt": attempt,
-                "at": _now().isoformat(),
-            }
-        )
+        facts: dict[str, Json] = {
+            "unit_id": unit.unit_id,
+            "plan_id": unit.plan_id,
+            "task": unit.task,
+            "worker": worker,
+            "host": host,
+            "seconds": seconds,
+            "attempt": attempt,
+        }
+        self._append("unit", {**facts, "at": _now().isoformat()})
 
-    def failure(self, key: str, error: str) -> None:
-        """A unit or item failed; `key` names it as in failures/."""
-        self._file.append({"event": "failure", "key": key, "error": error, "at": _now().isoformat()})
+    def failure(self, key: str, error: str, **where: Json) -> None:
+        """A unit or item failed; `key` names it as in failures/.
+
+        `where` holds what is known of it: plan_id and task of a unit, and worker, host and attempt.
+        """
+        self._append("failure", {"key": key, "error": error, **where, "at": _now().isoformat()})
+
+    def _append(self, event: str, facts: Mapping[str, Json], *, durable: bool = False) -> None:
+        self._file.append({"event": event, "run_id": self.run_id, **facts}, durable=durable)
 
     def end(self, status: str, faults: Mapping[str, float] | None = None) -> None:
         """The run ended: `done`, `failed` or `interrupted`. A run without this line was killed.
 
         `faults` counts what happened to its workers.
         """
-        line = {
-            "event": "end",
-            "status": status,
-            "faults": dict(faults or {}),
-            "ended_at": _now().isoformat(),
-        }
-        self._file.append(line, durable=True)
+        facts: dict[str, Json] = {"status": status, "faults": dict(faults or {})}
+        self._append("end", {**facts, "ended_at": _now().isoformat()}, durable=True)
 
     def close(self) -> None:
         """Close the file."""
