@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from prunebench.cluster import submit
 from prunebench.store.diff import diff
 from ray_head import ray_head, without_ray
 
@@ -37,7 +38,7 @@ def listed(prunebench, address):
     return {job["submission_id"]: job for job in json.loads(out)}
 
 
-def test_a_run_is_submitted_joined_and_never_doubled(guarded, trusted, finished, tmp_path):
+def test_a_run_is_submitted_joined_and_never_doubled(guarded, trusted, finished, tmp_path, monkeypatch):
     config, undisturbed = finished
     store = tmp_path / "store"
     words = ("submit", config, "--address", guarded, "--store", store)
@@ -66,6 +67,14 @@ def test_a_run_is_submitted_joined_and_never_doubled(guarded, trusted, finished,
     assert second == f"{run}-2"
     code, out, err = trusted("stop", second, "--address", guarded)
     assert (code, out.strip()) == (0, f"{second} STOPPED"), err
+
+    # Another process that looked at the same moment also saw neither attempt.
+    with monkeypatch.context() as patch:
+        patch.setattr(submit.JobApi, "running", lambda *_: None)
+        patch.setattr(submit.JobApi, "next_id", lambda *_: second)
+        code, _, err = trusted(*words)
+    assert code == 2
+    assert "the same run was submitted at this moment by another process" in err
 
     jobs = listed(trusted, guarded)
     assert [jobs[name]["state"] for name in (first, second)] == ["SUCCEEDED", "STOPPED"]

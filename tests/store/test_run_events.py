@@ -1,5 +1,7 @@
 """What readers take from the logs of runs, and damage that they name."""
 
+import json
+
 import pytest
 
 from fake_driver import PLANS, unit_of
@@ -78,12 +80,72 @@ def test_a_damaged_line_is_named(tmp_path, line, place):
     lines = [START[:-1], '{"event":"variant","variant_key":"v"}', '{"event":"end","status":"done"}']
     lines.insert(place, line)
     store = log_of(tmp_path, "\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=f"r1.jsonl is damaged in line {place + 1}: delete it"):
+    with pytest.raises(InputError, match=rf"r1\.jsonl is damaged in line {place + 1}: delete it"):
         list(run_events(store))
 
 
 @pytest.mark.parametrize("line", ['{"event":"unit","seconds":"x"}', '{"event":"a","event":"b"}'])
 def test_a_line_of_other_types_is_damage(tmp_path, line):
     store = log_of(tmp_path, f"{START}{line}\n")
-    with pytest.raises(InputError, match=r"r1.jsonl is damaged \(JSON parse error.*\): delete it"):
+    with pytest.raises(InputError, match=r"r1\.jsonl is damaged \(JSON parse error.*\): delete it"):
         read_events(store)
+
+
+UNIT = {
+    "event": "unit",
+    "unit_id": "u",
+    "worker": "w",
+    "host": "h",
+    "seconds": 1.0,
+    "attempt": 1,
+    "at": "2026-01-01",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in UNIT if name != "event"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_unit_that_lacks_what_readers_need_is_named(tmp_path, name, missing):
+    line = {key: value for key, value in UNIT.items() if key != name} if missing else {**UNIT, name: None}
+    store = log_of(tmp_path, f"{START}{json.dumps(UNIT)}\n{json.dumps(line)}\n")
+    with pytest.raises(InputError, match=rf"r1\.jsonl is damaged in line 3, which has no {name}: delete it"):
+        read_events(store)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"event":"exam"}', "in line 2, which has no exam_id"),
+        ('{"event":"variant"}', "in line 2, which has no variant_key"),
+        ('{"event":"end"}', "in line 2, which has no status"),
+        (json.dumps({**UNIT, "at": "yesterday"}), "yesterday"),
+        ('{"event":"a","x":' + "[" * 200_000, "in line 2"),
+    ],
+)
+def test_other_lines_that_say_too_little_are_named(tmp_path, line, why):
+    store = log_of(tmp_path, f"{START}{line}\n")
+    with pytest.raises(InputError, match=rf"r1\.jsonl is damaged .*{why}.*: delete it"):
+        read_runs(store)
+
+
+@pytest.mark.parametrize("text", [b'{"event":"\xff"}\n', b'{"event":"a","x":"\xff\xfe"}\n'])
+def test_bytes_that_are_no_text_are_damage(tmp_path, text):
+    store = log_of(tmp_path, "")
+    (store / "runs" / "r1.jsonl").write_bytes(START.encode() + text)
+    with pytest.raises(InputError, match=r"r1\.jsonl is damaged in line 2: delete it"):
+        list(run_events(store))
+
+
+@pytest.mark.parametrize(
+    "start",
+    ['"started_at":"soon","record":{}', '"started_at":5,"record":{}', '"started_at":"2026-01-01","record":3'],
+)
+def test_a_start_record_of_other_types_is_damage(tmp_path, start):
+    with pytest.raises(InputError, match=r"r1\.jsonl is damaged in line 1: delete it"):
+        list(run_events(log_of(tmp_path, f'{{"event":"start",{start}}}\n')))
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    store = open_store(tmp_path / "store")
+    (store / "runs" / "r1.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"r1\.jsonl cannot be read: Is a directory"):
+        list(run_events(store))

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
@@ -35,10 +35,20 @@ class ModelEntry(Strict):
     trust_remote_code: bool = False
     """Run the code that the checkpoint brings (`auto_map` in its config.json), with all rights of the run."""
 
+    @model_validator(mode="after")
+    def _check_code(self) -> Self:
+        if self.streamed and self.trust_remote_code:
+            raise ValueError(
+                "a streamed model is built from Transformers' own classes: leave out streamed or "
+                "trust_remote_code"
+            )
+        return self
+
     @property
     def title(self) -> str:
         """The name that tables show."""
-        return self.name or self.path.rstrip("/").rsplit("/", 1)[-1].removeprefix("builtin:")
+        name = self.name or self.path.rstrip("/").rsplit("/", 1)[-1].removeprefix("builtin:")
+        return f"{name} (own code)" if self.trust_remote_code else name
 
 
 class MethodEntry(Strict):

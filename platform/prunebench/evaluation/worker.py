@@ -47,6 +47,7 @@ from prunebench.methods.base import Measurements
 from prunebench.models.calibrate import calibrate
 from prunebench.models.checkpoint import Checkpoint
 from prunebench.models.load import DenseModel, load_model, release_memory
+from prunebench.models.own_forward import check_own_forward
 from prunebench.models.probe import ModelProbe
 from prunebench.models.streamed import stream_model
 from prunebench.models.streamed_calibration import calibrate_streamed
@@ -78,7 +79,8 @@ class Worker:
                 yield message
         except ResourceError:
             raise
-        except Exception as error:  # noqa: BLE001 (any fault of evaluation code is a row of the store)
+        # SystemExit: code of a checkpoint or a library may not end the run as if all were done.
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (any fault of evaluation code is a row)
             yield Failed(keys=tuple(open_keys), error=one_line(error), traceback=traceback.format_exc())
 
     def _messages(self, item: WorkItem) -> Iterator[Message]:
@@ -111,6 +113,8 @@ class Worker:
                 dense = stream_model(self._open(name), **how)
             else:
                 dense = load_model(self._open(name), **how, gpus=setup.gpus)
+                if dense.checkpoint.trusted:
+                    check_own_forward(dense)
             self._dense = ((name, device), dense)
         return self._dense[1]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prunebench.core.fingerprint import sha256_json
 from prunebench.core.shape import ModelShape
@@ -53,8 +53,8 @@ class Checkpoint:
     family: Family = field(repr=False)
     shape: ModelShape
     tensors: Mapping[str, TensorEntry] = field(repr=False)
-    code: tuple[Path, ...] = ()
-    """The files of its own code, ascending, where that code is to run; else empty."""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """Classes of its own code, by Transformers' names, where that code is to run; else empty."""
 
     @classmethod
     def open(cls, model: str | Path, *, trust_remote_code: bool = False) -> "Checkpoint":
@@ -71,7 +71,7 @@ class Checkpoint:
         """
         path = find_folder(str(model), code=trust_remote_code)
         config = read_json(path / "config.json")
-        code = remote_code.files_of(path) if trust_remote_code else ()
+        classes = remote_code.classes_of(path, config) if trust_remote_code else {}
         family = family_of(config)
         tensors = _read_tensors(path)
         extra, other = _count(path, config, family, tensors)
@@ -83,13 +83,18 @@ class Checkpoint:
             family=family,
             shape=shape,
             tensors=tensors,
-            code=code,
+            classes=classes,
         )
+
+    @property
+    def code(self) -> tuple[Path, ...]:
+        """The files of its own code where that code is to run, ascending; else none."""
+        return remote_code.files_of(self.path) if self.classes else ()
 
     @property
     def trusted(self) -> bool:
         """Whether code that it brings runs."""
-        return bool(self.code)
+        return bool(self.classes)
 
     @property
     def dtype(self) -> str:
@@ -105,11 +110,16 @@ class Checkpoint:
     def weights_id(self) -> str:
         """sha256 over the sorted (name, shape, dtype, sha256 of bytes) of all tensors, 64 hex digits.
 
-        Code that runs decides numbers as weights do: its files follow as (name, sha256 of bytes). Remembered
-        in the cache under the path, size and modification time of every file.
+        Code that runs decides numbers as weights do: its classes follow, and its files as (name, sha256 of
+        bytes). Remembered in the cache under the path, size and modification time of every file.
         """
         files = sorted({*self.code, *(entry.file for entry in self.tensors.values())})
-        stamps = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+        stamps: list[Any] = [
+            [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files
+        ]
+        # Of code also the names: a link may lead to it.
+        stamps += [[file.name, file.stat().st_size] for file in self.code]
+        stamps += [[name, named] for name, named in sorted(self.classes.items())]
         remembered = cache_folder("weights") / f"{sha256_json(stamps)}.txt"
         if remembered.exists() and re.fullmatch(r"[0-9a-f]{64}", known := remembered.read_text()):
             return known
@@ -117,10 +127,8 @@ class Checkpoint:
             [name, list(entry.shape), entry.dtype, _sha256_bytes(entry)]
             for name, entry in sorted(self.tensors.items())
         ]
-        rows += [
-            [str(file.relative_to(self.path)), hashlib.sha256(file.read_bytes()).hexdigest()]
-            for file in self.code
-        ]
+        rows += [[name, named] for name, named in sorted(self.classes.items())]
+        rows += [[file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in self.code]
         weights_id = sha256_json(rows)
         write_atomically(remembered, weights_id)
         return weights_id

@@ -91,6 +91,10 @@ def load_model(
         raise InputError(
             f"{checkpoint.name} cannot be loaded with attention '{attention}': {error}; check its config.json"
         ) from error
+    except (Exception, SystemExit) as error:
+        if not checkpoint.trusted:
+            raise
+        raise InputError(f"the code of {checkpoint.name} fails: {type(error).__name__}: {error}") from error
     finally:
         if progress:
             transformers_logging.enable_progress_bar()
@@ -140,7 +144,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            checkpoint.path, local_files_only=True, trust_remote_code=checkpoint.trusted
+            checkpoint.path, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         raise InputError(f"{checkpoint.path} holds no tokenizer that can be read: {error}") from error

@@ -1,54 +1,51 @@
 """Code that a checkpoint brings: which files it is, and what of it is refused even where it is trusted.
 
-Transformers finds it by `auto_map` in config.json and tokenizer_config.json.
+Transformers finds it by `auto_map` in config.json. Only the model's class and its config run: tokenizers are
+read as data.
 """
 
-import json
-from collections.abc import Iterator
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from prunebench.errors import InputError
 
 FILES: Final = "*.py"
-CONFIGS: Final = ("config.json", "tokenizer_config.json")
+MODEL: Final = "AutoModelForCausalLM"
+CLASSES: Final = (MODEL, "AutoConfig")
+
+
+def classes_of(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The classes that a checkpoint's config names, as MODULE.CLASS, by what Transformers calls them.
+
+    Raises:
+        InputError: it names no class for the model, a file that is not beside the weights, or code of another
+            repository.
+    """
+    given = config.get("auto_map")
+    named = {name: given[name] for name in CLASSES if name in given} if isinstance(given, dict) else {}
+    if MODEL not in named:
+        raise InputError(
+            f"trust_remote_code is set for {folder}, which brings no model of its own: the auto_map of its "
+            f"config.json names no {MODEL}; leave the setting out"
+        )
+    for name, text in named.items():
+        if isinstance(text, str) and "--" in text:
+            raise InputError(
+                f"{folder / 'config.json'} names code of another repository ({text!r}): copy that code "
+                "beside the weights, where its files are part of what identifies the model"
+            )
+        found = re.fullmatch(r"(\w{1,100})\.\w{1,100}", text) if isinstance(text, str) else None
+        if found is None:
+            raise InputError(f"{folder / 'config.json'}: auto_map names {text!r} as {name}, not MODULE.CLASS")
+        if not (folder / f"{found[1]}.py").is_file():
+            raise InputError(
+                f"{folder / 'config.json'} names {text!r}, but there is no {found[1]}.py beside it"
+            )
+    return named
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Every file of code in a checkpoint whose code is to run, ascending.
-
-    Raises:
-        InputError: it names none, a file that is missing, or code of another repository.
-    """
-    named = {name: file for file in CONFIGS for name in _named(folder / file)}
-    if not named:
-        raise InputError(
-            f"trust_remote_code is set for {folder}, which brings no code: neither {' nor '.join(CONFIGS)} "
-            "has an auto_map; leave the setting out"
-        )
-    for name, file in named.items():
-        if "--" in name:
-            raise InputError(
-                f"{folder / file} names code of another repository ({name!r}): copy that code beside the "
-                "weights, where its files are part of what identifies the model"
-            )
-        if not (folder / f"{name.partition('.')[0]}.py").is_file():
-            raise InputError(f"{folder / file} names {name!r}, but there is no {name.partition('.')[0]}.py")
-    return tuple(sorted(folder.rglob(FILES)))
-
-
-def _named(file: Path) -> Iterator[str]:
-    """The classes that a file's auto_map names, as MODULE.CLASS."""
-    try:
-        given = json.loads(file.read_text()).get("auto_map") or {}
-    except (OSError, ValueError, AttributeError):
-        return  # what is wrong with the file is told by those who need it
-    yield from _texts(list(given.values()) if isinstance(given, dict) else given)
-
-
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 (whatever JSON the file holds)
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+    """Every file of code beside the weights, ascending: a class may import from any of them."""
+    return tuple(file for file in sorted(folder.glob(FILES)) if file.is_file())

@@ -95,15 +95,10 @@ def stream_model(
         raise InputError(f"dtype '{dtype}' is not one of {', '.join(FLOATS)}")
     check_device(device)
     try:
-        config = AutoConfig.from_pretrained(
-            checkpoint.path, local_files_only=True, trust_remote_code=checkpoint.trusted
-        )
+        config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(
-                config,
-                dtype=FLOATS[dtype],
-                attn_implementation=attention,
-                trust_remote_code=checkpoint.trusted,
+                config, dtype=FLOATS[dtype], attn_implementation=attention, trust_remote_code=False
             )
     except (ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
         # Transformers looks names of the config up (activation, RoPE) without checking them first.

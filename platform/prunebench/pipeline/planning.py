@@ -132,8 +132,9 @@ def _overlaps(subject: Subject, request: Request) -> tuple[str, ...]:
 
 
 def _own_code(subject: Subject) -> tuple[str, ...]:
-    code = [str(file.relative_to(subject.checkpoint.path)) for file in subject.checkpoint.code]
-    return (f"the model runs code of its checkpoint (trust_remote_code): {', '.join(code)}",) if code else ()
+    if not (named := subject.checkpoint.classes):
+        return ()
+    return (f"the model runs code of its checkpoint (trust_remote_code): {', '.join(named.values())}",)
 
 
 def _probe_items(session: Session, subject: Subject, seen: Seen, budget: int) -> Iterable[PlanItem]:

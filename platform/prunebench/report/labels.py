@@ -14,6 +14,8 @@ from prunebench.store.record import DENSE
 SANITY = frozenset({"last_n", "random"})
 """Rows that a method has to beat, drawn in grey."""
 
+LARGE = 10_000
+"""From here on 4 digits would be written as a power."""
 FRACTION = re.compile(r"-?\d+\.\d+(e-?\d+)?")
 
 
@@ -99,7 +101,10 @@ def _details(sisters: list[Contender]) -> list[dict[str, str]]:
 
 def _shown(values: set[str]) -> dict[str, str]:
     """Each value as it is printed: numbers to 4 digits where that keeps the values apart."""
-    rounded = {value: f"{float(value):.4g}" if FRACTION.fullmatch(value) else value for value in values}
+    rounded = {
+        value: f"{float(value):.4g}" if FRACTION.fullmatch(value) and abs(float(value)) < LARGE else value
+        for value in values
+    }
     return rounded if len(set(rounded.values())) == len(values) else {value: value for value in values}
 
 

@@ -140,7 +140,7 @@ def parsed_line(path: Path, number: int, line: bytes, names: Sequence[str]) -> d
     try:
         data = json.loads(line)
         return {**data, **{name: data[name] for name in names}}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{path} is damaged in line {number}: {MEND}") from error
 
 

@@ -23,6 +23,7 @@ from prunebench.store.asked import Asked, read_asked
 from prunebench.store.exams import STATED, Exam, Score, add_scores
 from prunebench.store.layout import RESULTS_FILE, check_store
 from prunebench.store.read import read_failures, variants_table
+from prunebench.store.run_events import times_of
 from prunebench.store.schema import RESULTS, SCHEMA_VERSION
 
 __all__ = ["aggregate", "derive_results", "standard_error"]
@@ -172,6 +173,7 @@ def _joined(rows: Sequence[Row], variants: pa.Table, exams: Mapping[str, Exam]) 
         known = pc.SetLookupOptions(table[key].combine_chunks())
         place = pc.call_function("index_in", [own[key]], known)
         found |= {name: table[name].combine_chunks().take(place) for name in names}
+    found["created_at"] = pa.array(times_of(own["created_at"].to_pylist()), RESULTS.field("created_at").type)
     found["schema_version"] = pa.repeat(SCHEMA_VERSION, own.num_rows)
     return pa.table({name: found[name] for name in RESULTS.names}).cast(RESULTS)
 

@@ -144,6 +144,8 @@ class KeyedWriter:
         files = self._table.files(self._root)
         singles = [path for path in files if not is_part(path)]
         if not singles:
+            # Another driver folded them.
+            self._unfolded.clear()
             return 0
         self._read_parts(files)
         seen = {path.stem for path in singles if any(path.stem in keys for keys in self._parts.values())}

@@ -5,11 +5,12 @@ own parser takes one.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
@@ -35,6 +36,13 @@ EVENTS = pa.schema(
     ]
 )
 """What readers take from the lines of `store.runs.RunLog`; null where a line has no such name."""
+NEEDED = {
+    "exam": ("exam_id",),
+    "variant": ("variant_key",),
+    "unit": ("unit_id", "worker", "host", "seconds", "attempt", "at"),
+    "end": ("status",),
+}
+"""What the lines of an event have to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +79,21 @@ def read_run(path: Path) -> RunEvents | None:
     Raises:
         InputError: another line is damaged, named.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
     first, end, rest = data[: data.rfind(b"\n") + 1].partition(b"\n")
     if not end:
         return None
     start = parsed_line(path, 1, first, ("event", "started_at", "record"))
+    events = _parsed(path, rest)
+    _check(path, start, events)
     return RunEvents(
         run_id=path.stem,
         started_at=start["started_at"],
         record=start["record"],
-        events=_parsed(path, rest),
+        events=events,
     )
 
 
@@ -88,6 +101,11 @@ def _parsed(path: Path, lines: bytes) -> pa.Table:
     if not lines:
         return EVENTS.empty_table()
     number = lines.count(b"\n")
+    try:
+        # Arrow takes any bytes for text.
+        lines.decode()
+    except UnicodeDecodeError:
+        _name_damage(path)
     # Arrow's reader ends the process where the first line is `null`, so it sees objects alone.
     if lines.startswith(b"{") + lines.count(b"\n{") != number:
         _name_damage(path)
@@ -102,6 +120,43 @@ def _parsed(path: Path, lines: bytes) -> pa.Table:
     if table["event"].null_count or table.num_rows != number:
         _name_damage(path)
     return table.select(EVENTS.names)
+
+
+def _check(path: Path, start: Mapping[str, Any], events: pa.Table) -> None:
+    """Refuse lines that lack what readers take from them, and times that are none.
+
+    Raises:
+        InputError: with the line.
+    """
+    if not isinstance(start["record"], dict) or not _is_time(start["started_at"]):
+        raise InputError(f"{path} is damaged in line 1: {MEND}")
+    for event, names in NEEDED.items():
+        own = events.filter(pc.field("event") == event)
+        for name in names:
+            if own[name].null_count:
+                pairs = zip(events["event"].to_pylist(), events[name].to_pylist(), strict=True)
+                line = list(pairs).index((event, None)) + 2
+                raise InputError(f"{path} is damaged in line {line}, which has no {name}: {MEND}")
+    try:
+        times_of(events["at"].to_pylist())
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({str(error).partition('.')[0]}): {MEND}") from error
+
+
+def _is_time(text: object) -> bool:
+    try:
+        return isinstance(text, str) and len(times_of([text])) == 1
+    except ValueError:
+        return False
+
+
+def times_of(texts: Sequence[str | None]) -> "pd.Series[pd.Timestamp]":
+    """Times of a log; one without a zone counts as UTC.
+
+    Raises:
+        ValueError: one is no ISO 8601 time.
+    """
+    return pd.to_datetime(pd.Series(list(texts), dtype="object"), utc=True, format="ISO8601")
 
 
 def _name_damage(path: Path) -> None:
