@@ -1,5 +1,9 @@
 """The built-in model, where it cannot be fetched; the converted one is checked in test_checkpoint."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from prunebench.errors import InputError, ResourceError
@@ -28,3 +32,27 @@ def test_a_finished_folder_is_used_as_it_is(tmp_path, monkeypatch):
     folder = tmp_path / "models" / "smollm2-135m"
     folder.mkdir(parents=True)
     assert builtin.ensure(builtin.SMOLLM2) == folder
+
+
+def test_workers_of_one_node_that_start_together_convert_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRUNEBENCH_CACHE", str(tmp_path))
+    begun: list[Path] = []
+    both = threading.Event()
+
+    def build(temporary):
+        begun.append(temporary)
+        # Long enough for the other one to come, who then waits for the lock.
+        both.wait(timeout=60)
+        (temporary / "model").mkdir()
+        return temporary / "model"
+
+    def ensure(number):
+        if number:
+            both.set()
+        return builtin.ensure(builtin.SMOLLM2)
+
+    monkeypatch.setattr(builtin, "_build", build)
+    with ThreadPoolExecutor(4) as pool:
+        folders = list(pool.map(ensure, range(4)))
+    assert len(begun) == 1
+    assert set(folders) == {tmp_path / "models" / "smollm2-135m"}
