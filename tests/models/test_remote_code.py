@@ -42,6 +42,12 @@ class Bent(LlamaForCausalLM):
         out.logits = out.logits / 2
         return out
 """
+QUITS = """
+
+class Quits(nn.Module):
+    def forward(self, states):
+        raise SystemExit(0)
+"""
 IDS = torch.arange(20)[None]
 OWN = {"AutoModelForCausalLM": "own.Bent"}
 TOLD = "the model runs code of its checkpoint (trust_remote_code): own.Bent"
@@ -122,6 +128,7 @@ def test_an_entry_turns_it_on_and_the_report_says_so(bent, tmp_path):
     [
         (HALVED, "Bent of .* computes other log-probabilities than its blocks one after another"),
         ("raise SystemExit(0)", "the code of .* fails: SystemExit: 0"),
+        (CODE.replace("nn.GELU()", "Quits()") + QUITS, "SystemExit: 0"),
         ("import nowhere_at_all", "nowhere_at_all"),
         ("x = (", "the code of .* fails: SyntaxError"),
         (CODE.replace("nn.GELU()", "gone"), "the code of .* fails: NameError: name 'gone' is not defined"),

@@ -224,6 +224,7 @@ def test_rows_of_one_method_show_the_parameters_in_which_they_differ(builder):
         ((0.009907912549184647, "ternary"), {"alpha=0.009908", "alpha=ternary"}),
         ((0.3333333333333333, 1), {"alpha=0.3333", "alpha=1"}),
         ((0.25001, 0.25002), {"alpha=0.25001", "alpha=0.25002"}),
+        ((12345.678, 0.123456), {"alpha=12345.678", "alpha=0.1235"}),
         ((1.5e-17, 0.5), {"alpha=1.5e-17", "alpha=0.5"}),
     ],
 )

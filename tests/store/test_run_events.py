@@ -53,7 +53,7 @@ def test_a_run_that_got_no_start_record_down_is_none(tmp_path, text):
 
 
 def test_a_line_may_be_longer_than_arrows_blocks(tmp_path):
-    plans = [f"{number:064x}" for number in range(30_000)]
+    plans = [f"{number:064x}" for number in range(80_000)]
     store = open_store(tmp_path / "store")
     with RunLog.start(store, {}, "r1") as log:
         log.exam("e1", plans)
