@@ -79,8 +79,7 @@ class Worker:
                 yield message
         except ResourceError:
             raise
-        # SystemExit: code of a checkpoint or a library may not end the run as if all were done.
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (any fault of evaluation code is a row)
+        except Exception as error:  # noqa: BLE001 (any fault of evaluation code is a row of the store)
             yield Failed(keys=tuple(open_keys), error=one_line(error), traceback=traceback.format_exc())
 
     def _messages(self, item: WorkItem) -> Iterator[Message]:
