@@ -5,7 +5,7 @@ import math
 import pytest
 
 from prunebench.cluster.nodes import smallest_of
-from prunebench.cluster.placement import Node, Placement, place
+from prunebench.cluster.placement import Node, Placement, place, share_of
 from prunebench.config.executor import ExecutorEntry
 from prunebench.errors import ResourceError
 from prunebench.evaluation.need import Need, need_of
@@ -34,6 +34,13 @@ def test_auto_workers_are_as_many_as_the_cluster_holds():
     # Memory: 16 GiB hold three workers of 5 GiB, whatever the cores.
     assert placed([Need(model="m", memory=5 * GIB)], [CPU, CPU], workers="auto").workers == 6
     assert placed([Need(model="m", memory=GIB)], [CPU], workers="auto", threads=4).workers == 2
+
+
+@pytest.mark.parametrize("tenants", [1, 2, 3, 7, 93, 99])
+def test_one_gpu_holds_as_many_workers_as_share_it(tenants):
+    one = Placement(workers=tenants, threads=1, gpus=share_of(tenants))
+    one.check([Node(name="n", cpus=100, gpus=1)])
+    assert tenants * one.gpus <= 1
 
 
 def test_more_workers_than_gpus_share_them_if_their_models_fit():

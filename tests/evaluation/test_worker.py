@@ -152,6 +152,18 @@ def test_a_methods_own_fault_is_reported_under_the_items_key(setup):
     assert "needs calibration statistics" in message.error
 
 
+def test_a_worker_that_is_told_to_go_blames_no_unit(setup, monkeypatch):
+    """Ray's handler of SIGTERM raises SystemExit wherever the worker is: it is lost, and another goes on."""
+    worker = Worker({"m": setup}, 1)
+
+    def gone(*_):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(worker, "_load", gone)
+    with pytest.raises(SystemExit):
+        list(worker.run(evaluation(setup, [PruningPlan.dense(6)])))
+
+
 @pytest.mark.parametrize(
     "error",
     [

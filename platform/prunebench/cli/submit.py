@@ -119,7 +119,7 @@ def to_ray(
 ) -> None:
     """Submit through Ray's job API once nothing is left that could go wrong in the first seconds."""
     from prunebench.cluster.dashboard import reach
-    from prunebench.cluster.placement import Placement
+    from prunebench.cluster.placement import Placement, share_of
     from prunebench.cluster.working_dir import archive
 
     dashboard = reach(address)
@@ -129,7 +129,7 @@ def to_ray(
     workers = 1 if entry.workers == "auto" else entry.workers
     if gpus == "auto":
         # Workers may share GPUs, but one there has to be.
-        gpus = any(model.device == "cuda" for model in setting.models) / workers
+        gpus = share_of(workers) if any(model.device == "cuda" for model in setting.models) else 0.0
     Placement(workers=workers, threads=entry.threads, gpus=gpus).check(dashboard.nodes())
     from prunebench.cluster.submit import JobApi
 

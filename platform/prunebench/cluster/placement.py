@@ -181,11 +181,16 @@ def _share(workers: int, one: Placement, needs: Iterable[Need], nodes: Sequence[
     # vLLM measures its share of the whole GPU.
     together = 1 if any(need.parallel for need in needs) else int(USABLE * smallest // largest)
     for tenants in range(2, together + 1):
-        share = math.floor(GRAIN / tenants) / GRAIN
+        share = share_of(tenants)
         shared = Placement(workers=workers, threads=one.threads, gpus=share, memory=one.memory)
         if sum(map(shared.fitting, nodes)) >= workers:
             return share
     return 1.0
+
+
+def share_of(tenants: int) -> float:
+    """The share of a GPU that so many workers each get, as Ray counts it: together never more than one."""
+    return math.floor(GRAIN / tenants) / GRAIN
 
 
 def _smallest(nodes: Iterable[Node]) -> int | None:
